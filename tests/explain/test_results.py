@@ -67,6 +67,7 @@ def test_one_row_can_be_taken_out(local: LocalExplanation) -> None:
     assert len(one) == 1
     np.testing.assert_array_equal(one.values[0], local.values[7])
     np.testing.assert_array_equal(local[-1].values[0], local.values[19])
+    assert [float(each.predictions[0, 0]) for each in local] == local.predictions[:, 0].tolist()
     with pytest.raises(ValueError, match="row must be at most 19, got 20"):
         local[20]
 
@@ -89,6 +90,7 @@ def test_tables_are_printed(local: LocalExplanation, whole: GlobalExplanation) -
 def test_a_model_without_a_posterior_says_that_it_has_no_error_bars(local: LocalExplanation, whole: GlobalExplanation):
     for found in (local, local[0], whole):
         assert "no standard deviations: ResTTNetRegressor has no posterior in closed form" in repr(found)
+        assert "-0.0 " not in repr(found)
 
 
 def test_a_global_explanation_holds_what_the_functions_return(regressor: Fitted, whole: GlobalExplanation) -> None:

@@ -20,9 +20,10 @@ class Effect(Scaled):
     """A main effect's curve or a pair's surface on a grid of values.
 
     ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over what
-    ``spread_over`` says: the ``"posterior"`` given the rows of the fit, or the ``"members"`` (0 for one). The grid of a
-    column of categories holds its levels; a missing value is NaN. :func:`effect` makes it on the latent scale, ``on``
-    gives it in y's units: what adding it changes in the prediction of the mean row.
+    ``spread_over`` says: the ``"posterior"`` given the rows of the fit, the ``"members"`` (0 for one), or ``"none"`` of
+    a ResTTClassifier (0). The grid of a column of categories holds its levels; a missing value is NaN. :func:`effect`
+    makes it on the latent scale, ``on`` gives it in y's units: what adding it changes in the prediction of the mean
+    row.
     """
 
     columns: tuple[int, ...]
@@ -128,15 +129,19 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     else:
         (first, own), (second, others) = away.items()
         members = torch.stack([train.term({first: r.expand_as(others), second: others}) for r in own], dim=1)
-    posterior = term_deviations(subject, means, points)
+    spread, over = term_deviations(subject, means, points), "posterior"
+    if spread is None:
+        spread, over = members.std(dim=0, correction=0), "members"
+    if hasattr(subject.estimator, "candidates_"):  # runs of a ResTTClassifier are parts of one average
+        spread, over = torch.zeros_like(spread), "none"
     return Effect(
         tuple(subject.columns[site] for site in chosen),
         tuple(subject.names[subject.columns[site]] for site in chosen),
         subject.outputs,
         tuple(values for values, _ in grids),
         members.mean(dim=0),
-        members.std(dim=0, correction=0) if posterior is None else posterior,
-        "members" if posterior is None else "posterior",
+        spread,
+        over,
         subject.decide(means[None])[0],
         link_of(subject.estimator),
     )

@@ -84,7 +84,8 @@ class GlobalExplanation(Printed):
                 settings = shares.settings
                 notes.append(f"± and P by {settings.draws} draws from the posterior, seed {settings.seed}")
         independent = [float(term.share[0]) for term in terms]
-        columns["independent columns"] = _percents([*independent, 1 - sum(independent), 1.0])
+        whole = float(self.sobol.variance[0] > 0)
+        columns["independent columns"] = _percents([*independent, whole - sum(independent), whole])
         proven = "proven complete" if self.interactions.complete else "not proven complete"
         notes.append(f"terms of largest variance under independent columns, {proven}")
         others = f"; {len(self.outputs) - 1} more outputs" if len(self.outputs) > 1 else ""
@@ -143,4 +144,4 @@ def explain_global(
 
 
 def _percents(shares: list[float]) -> list[str]:
-    return [f"{100 * share:.1f} %" for share in shares]
+    return [f"{round(100 * share, 1) + 0.0:.1f} %" for share in shares]  # never -0.0

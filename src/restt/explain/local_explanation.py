@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +50,9 @@ class LocalExplanation(Scaled, Printed):
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def __iter__(self) -> Iterator[LocalExplanation]:
+        return (self[row] for row in range(len(self)))
 
     def __getitem__(self, row: int) -> LocalExplanation:
         """The explanation of one row."""

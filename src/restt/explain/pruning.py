@@ -85,7 +85,8 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     tolerance = check_positive("tolerance", tolerance)
     check_choice("way", way, ("auto", "bond", "topology"))
     subject = Subject.of(model).require_module()
-    module, way_taken, dropped = subject.module, "none", ()
+    module, way_taken = subject.module, "none"
+    dropped: tuple[Drop, ...] = ()
     original = Original(module, *_moments(subject, background), tolerance)
     if subject.sites > 1 and way in ("auto", "bond"):
         smaller = original.smaller_bond()

@@ -58,7 +58,7 @@ class Subject:
         if isinstance(model, Subject):  # tree ensembles
             return model
         if hasattr(model, "subject"):  # distilled functions bring their own
-            return model.subject()  # type: ignore[no-any-return]
+            return model.subject()
         if not (hasattr(model, "fit") and hasattr(model, "numbers")):
             raise TypeError(
                 f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}; "
@@ -76,12 +76,12 @@ class Subject:
     @property
     def device(self) -> torch.device:
         """The device of the module's numbers."""
-        return self.module.device  # type: ignore[no-any-return]
+        return self.module.device
 
     @property
     def sites(self) -> int:
         """N, the number of site vectors."""
-        return self.module.sites  # type: ignore[no-any-return]
+        return self.module.sites
 
     def highest(self, max_order: int | None, default: int | None = None) -> int:
         """The highest order of a spectrum: at most N, by default all or ``default``."""

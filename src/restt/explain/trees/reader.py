@@ -111,7 +111,7 @@ def columns_of(X: Any, names: Sequence[str], named: bool) -> list[Any]:
             raise ValueError(f"X must have the columns of the fit, got a table without {shown(absent)}")
         return [X[known[name]] for name in names]
     elif len(labels) == len(names):
-        return [X[label] for label in labels]
+        return [X.iloc[:, n] if hasattr(X, "iloc") else X[label] for n, label in enumerate(labels)]
     raise ValueError(f"X must be a table of {len(names)} columns, got {shown(X)}")
 
 
