@@ -81,7 +81,7 @@ def test_models_without_a_closed_form_posterior_have_none(two_classes):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_closed_form_classifier_has_none():
+def test_a_closed_form_classifier_has_none(tmp_path):
     x = np.random.default_rng(0).standard_normal((40, 2))
     model = ResTTClassifier(random_state=0).fit(x, x[:, 0] > 0)
     found = model.explain_local(x[:2])
@@ -91,6 +91,8 @@ def test_a_closed_form_classifier_has_none():
     assert "std" not in found.to_frame()
     assert "no standard deviations: ResTTClassifier" in repr(found)
     assert "no standard deviations: ResTTClassifier" in repr(model.explain_global())
-    curve = effect(model, 0)  # the runs of its module are parts of one average, no members
-    assert model.module_.runs > 1
-    assert (curve.spread_over, float(curve.spread.max())) == ("none", 0.0)
+    assert model.module_.runs > 1  # parts of one average, no members
+    model.save(tmp_path / "model")
+    for each in (model, load(tmp_path / "model")):
+        curve = effect(each, 0)
+        assert (curve.spread_over, float(curve.spread.max())) == ("none", 0.0)

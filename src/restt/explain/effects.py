@@ -132,7 +132,8 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     spread, over = term_deviations(subject, means, points), "posterior"
     if spread is None:
         spread, over = members.std(dim=0, correction=0), "members"
-    if hasattr(subject.estimator, "candidates_"):  # runs of a ResTTClassifier are parts of one average
+    if hasattr(subject.estimator, "effort") and hasattr(subject.estimator, "predict_proba"):
+        # Runs of a ResTTClassifier are parts of one average.
         spread, over = torch.zeros_like(spread), "none"
     return Effect(
         tuple(subject.columns[site] for site in chosen),
