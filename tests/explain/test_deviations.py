@@ -8,7 +8,6 @@ import torch
 
 from restt import ResTTClassifier, ResTTRegressor, load
 from restt.explain import effect
-from restt.explain.paths import by_column
 from restt.explain.subject import Subject
 from restt.prior.functionals import product_covariance, row_vectors
 
@@ -28,10 +27,10 @@ def test_one_columns_deviation_is_that_of_the_difference_of_predictions(model):
     x = np.array([[-1.5], [0.4], [1.6]])
     found = model.explain_local(x).on("y")
     subject, posterior = Subject.of(model), model.spread_
-    means = subject.required_means(None)
+    means = subject.means(None)
     points = torch.cat([subject.vectors(x), means[None]])
     slopes = torch.from_numpy(found.link.slopes(subject.decide(points).numpy())[:, 0, 0])
-    products, seen = by_column(subject, points), row_vectors(posterior, posterior.inducing)
+    products, seen = subject.by_column(points), row_vectors(posterior, posterior.inducing)
     for row in range(3):
         weight = torch.zeros(4, dtype=torch.float64)
         weight[row], weight[3] = slopes[row], -slopes[3]
@@ -82,10 +81,18 @@ def test_models_without_a_closed_form_posterior_have_none(two_classes):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_closed_form_classifier_has_none():
+def test_a_closed_form_classifier_has_none(tmp_path):
     x = np.random.default_rng(0).standard_normal((40, 2))
-    found = ResTTClassifier(random_state=0).fit(x, x[:, 0] > 0).explain_local(x[:2])
+    model = ResTTClassifier(random_state=0).fit(x, x[:, 0] > 0)
+    found = model.explain_local(x[:2])
     assert found.std is None
     assert found.on("y").std is None
     assert found.interaction([0, 1])[1] is None
     assert "std" not in found.to_frame()
+    assert "no standard deviations: ResTTClassifier" in repr(found)
+    assert "no standard deviations: ResTTClassifier" in repr(model.explain_global())
+    assert model.module_.runs > 1  # parts of one average, no members
+    model.save(tmp_path / "model")
+    for each in (model, load(tmp_path / "model")):
+        curve = effect(each, 0)
+        assert (curve.spread_over, float(curve.spread.max())) == ("none", 0.0)

@@ -64,6 +64,19 @@ def test_frames_keep_their_columns():
     assert explain.top_interactions(found, x, k=3)[0].names in (("size",), ("kind",))
 
 
+def test_arrays_of_objects_keep_their_entries():
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["a", "b"], 60).tolist()
+    x = np.array([[float(number), kind] for number, kind in zip(rng.random(60), kinds, strict=True)], dtype=object)
+
+    def predict(rows):
+        assert {type(number) for number in rows[:, 0]} == {float}
+        return rows[:, 0].astype(float) * (rows[:, 1] == "a")
+
+    found = explain.distil(predict, x, rows=200, effort="quick", max_error=0.2, categorical_features=[1])
+    assert found.rows > len(x)  # points between rows are among them
+
+
 def test_an_error_beyond_what_is_asked_is_refused():
     x = np.random.default_rng(0).random((60, 3))
     with pytest.raises(ValueError, match=r"max_error is 0\.01, but the train is off by"):

@@ -9,7 +9,7 @@ import torch
 
 import restt
 from restt.explain import prune
-from restt.explain.pruning import Original, PruningSettings, without
+from restt.explain.pruning import Original, without
 from restt.explain.subject import Subject
 from tests.explain import brute
 
@@ -54,7 +54,7 @@ def test_the_error_is_that_of_all_combinations_of_levels(case: str, way: str) ->
 
 def test_a_train_that_rounding_would_spoil_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     # Lost directions come back too small to divide by.
-    monkeypatch.setattr("restt.explain.pruning.SETTINGS", PruningSettings(floors=(2.5e-6,)))
+    monkeypatch.setattr("restt.explain.pruning.FLOORS", (2.5e-6,))
     module = brute.random_module(**CASES["random 0"])
     levels = brute.random_rows(module, 4, seed=1, scale=0.5)
     found = prune(module, 0.4, levels, way="bond")

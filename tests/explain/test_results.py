@@ -67,6 +67,7 @@ def test_one_row_can_be_taken_out(local: LocalExplanation) -> None:
     assert len(one) == 1
     np.testing.assert_array_equal(one.values[0], local.values[7])
     np.testing.assert_array_equal(local[-1].values[0], local.values[19])
+    assert [float(each.predictions[0, 0]) for each in local] == local.predictions[:, 0].tolist()
     with pytest.raises(ValueError, match="row must be at most 19, got 20"):
         local[20]
 
@@ -84,6 +85,12 @@ def test_tables_are_printed(local: LocalExplanation, whole: GlobalExplanation) -
     text = printed(whole)
     assert "colour × count" in text
     assert "proven complete" in text
+
+
+def test_a_model_without_a_posterior_says_that_it_has_no_error_bars(local: LocalExplanation, whole: GlobalExplanation):
+    for found in (local, local[0], whole):
+        assert "no standard deviations: ResTTNetRegressor has no posterior in closed form" in repr(found)
+        assert "-0.0 " not in repr(found)
 
 
 def test_a_global_explanation_holds_what_the_functions_return(regressor: Fitted, whole: GlobalExplanation) -> None:
@@ -148,5 +155,7 @@ def test_wrong_use_is_refused(local: LocalExplanation, whole: GlobalExplanation,
         local.plot("pie")
     with pytest.raises(ValueError, match="output must be at most 0, got 1"):
         whole.plot("columns", output=1)
+    with pytest.raises(ValueError, match='columns must be given with kind "effect"'):
+        whole.plot("effect")
     with pytest.raises(ValueError, match="row must be at most 19, got 99"):
         local.plot("waterfall", row=99)

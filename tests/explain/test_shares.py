@@ -87,6 +87,11 @@ def test_a_global_explanation_is_one_table_of_a_dozen_lines(model, whole):
     assert "&gt; 1 %" in html
 
 
+def test_one_row_has_no_variance_to_share(model, whole):
+    row = pd.DataFrame(np.zeros((1, 4)), columns=whole.names)
+    assert not any(digit in repr(explain_global(model, row)) for digit in ("100.0 %", "-0.0 %", "nan"))
+
+
 def test_without_rows_the_table_says_independent_columns(regressor: Fitted) -> None:
     found = explain_global(regressor.model)
     assert found.shares is None

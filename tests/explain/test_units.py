@@ -72,7 +72,7 @@ def test_latent_values_are_those_of_all_subsets(case):
     model, frame = case
     found = explain_local(model, frame[:4])
     subject = Subject.of(model)
-    vectors, means = subject.vectors(frame[:4]), subject.required_means(None)
+    vectors, means = subject.vectors(frame[:4]), subject.means(None)
     for row in range(2):
         bits = brute.coalitions(len(means))
         game = subject.decide(torch.where(bits[..., None], vectors[row], means))
@@ -114,7 +114,7 @@ def test_values_are_the_integral_along_the_straight_path(case):
     model, frame = case
     found = explain_local(model, frame[:2]).on("y")
     subject = Subject.of(model)
-    vectors, means = subject.vectors(frame[:2]), subject.required_means(None)
+    vectors, means = subject.vectors(frame[:2]), subject.means(None)
     steps = 2000
     times = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
     link = found.link
@@ -166,7 +166,7 @@ def test_effects_are_changes_of_the_mean_rows_prediction(case):
     latent = effect(model, "a")
     found = latent.on("y")
     subject = Subject.of(model)
-    means = subject.required_means(None)
+    means = subject.means(None)
     site = subject.columns.index(0)
     values = latent.grids[0][:5]
     points = means.repeat(5, 1, 1)

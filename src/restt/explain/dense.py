@@ -20,12 +20,11 @@ from restt.explain.sweeps import by_order, row_chunks, whitening
 class DenseTrain:
     """The decision of a train with dense cores over [1, x - means]; members have a leading axis."""
 
-    def __init__(self, cores: Sequence[Tensor], means: Tensor | None) -> None:  # N of (S, left, 1+I, right), (N, I)
-        self.cores, self._runs = list(cores), len(cores[0])
-        if means is not None:
-            for n, (core, mean) in enumerate(zip(cores, means, strict=True)):
-                absent = core[:, :, :1] + torch.einsum("slir,i->slr", core[:, :, 1:], mean).unsqueeze(2)
-                self.cores[n] = torch.cat([absent, core[:, :, 1:]], dim=2)
+    def __init__(self, cores: Sequence[Tensor], means: Tensor) -> None:  # N of (S, left, 1+I, right), (N, I)
+        self.cores, self._runs = [], len(cores[0])
+        for core, mean in zip(cores, means, strict=True):
+            absent = core[:, :, :1] + torch.einsum("slir,i->slr", core[:, :, 1:], mean).unsqueeze(2)
+            self.cores.append(torch.cat([absent, core[:, :, 1:]], dim=2))
 
     def spectrum(self, x: Tensor, highest: int) -> Tensor:  # (B, N, I), centred -> (B, highest+1, D)
         """The sum of all terms of each order."""
@@ -59,13 +58,6 @@ class DenseTrain:
             wide[index, :, :, index] = core
             joined.append(wide.reshape(runs * left, width, runs * right))
         return [*joined, self.cores[-1].flatten(0, 1) / self._runs]
-
-    def tensor(self, widths: Sequence[int]) -> Tensor:  # (Π(1 + I_n), D)
-        """Coefficients of all products of entries of [1, x(n) - mean(n)], the last site's fastest."""
-        products = self.cores[0].new_ones(1, 1)  # (products so far, bond)
-        for core, width in zip(self.merged(), widths, strict=True):
-            products = torch.einsum("pl,lir->pir", products, core[:, : 1 + width]).flatten(0, 1)
-        return products
 
     def moments(self, covariances: Tensor | None) -> DenseMoments:  # (N, I, I)
         """Variances under independent sites of these covariances."""

@@ -139,7 +139,7 @@ def _points(table: Any, places: np.ndarray) -> Any:  # (P, C)
     """Points of the table's entries, each once: copies would count as rows seen twice."""
     if not hasattr(table, "iloc"):
         points = np.take_along_axis(table, places, 0)
-        return points[np.sort(np.unique(points, axis=0, return_index=True)[1])]
+        return points[np.sort(np.unique(points.astype(str), axis=0, return_index=True)[1])]  # text: objects too
     columns = [table.iloc[places[:, n], n].reset_index(drop=True) for n in range(places.shape[1])]
     return type(table)(dict(enumerate(columns))).set_axis(table.columns, axis=1).drop_duplicates(ignore_index=True)
 

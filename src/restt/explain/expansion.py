@@ -49,9 +49,8 @@ def order_spectrum(model: Any, x: Any, background: Any = None, max_order: int | 
     (torch.Size([7, 6, 1]), True)
     """
     subject = Subject.of(model)
-    vectors, means = subject.vectors(x), subject.means(background)
-    away = vectors if means is None else vectors - means
-    return subject.train(means).spectrum(away, subject.highest(max_order))
+    vectors, means = subject.vectors(x), subject.means(background, zero=True)
+    return subject.train(means).spectrum(vectors - means, subject.highest(max_order))
 
 
 @torch.no_grad()
@@ -79,10 +78,9 @@ def interaction(model: Any, x: Any, sites: Any, background: Any = None) -> Tenso
     True
     """
     subject = Subject.of(model)
-    members, means, vectors = subject.sites_of(sites, "sites"), subject.means(background), subject.vectors(x)
-    away = vectors if means is None else vectors - means
-    term = subject.train(means).term({n: away[:, n] for n in members}).mean(dim=0)
-    return term.expand(len(vectors), -1)
+    members, means = subject.sites_of(sites, "sites"), subject.means(background, zero=True)
+    away = subject.vectors(x) - means
+    return subject.train(means).term({n: away[:, n] for n in members}).mean(dim=0).expand(len(away), -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,16 +136,15 @@ def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
             f"model must have at most {MOST_TERMS} coefficients to be written out, got {size}; "
             "top_interactions lists the largest terms of any model"
         )
-    tensor = DenseTrain(subject.cores(), None).tensor(widths)
+    tensor = torch.ones(1, 1, dtype=torch.float64, device=subject.device)  # (products so far, bond)
     variables: list[tuple[str, ...]] = [()]
-    for n, width in enumerate(widths):
-        own = _variables(subject, n, width)
-        variables = [(*earlier, *name) for earlier in variables for name in ((), *own)]
+    zero = tensor.new_zeros(subject.sites, subject.module.feature_dim)
+    cores = DenseTrain(subject.cores(), zero).merged()
+    for n, (core, width) in enumerate(zip(cores, widths, strict=True)):
+        name = f"x{n}" if subject.estimator is None else subject.names[subject.columns[n]]
+        own = [(), *([(name,)] if width == 1 else [(f"{name}[{entry}]",) for entry in range(width)])]
+        tensor = torch.einsum("pl,lir->pir", tensor, core[:, : 1 + width]).flatten(0, 1)
+        variables = [(*earlier, *factor) for earlier in variables for factor in own]
     kept = [place for place in range(len(tensor)) if float(tensor[place].abs().max()) > tolerance]
     kept.sort(key=lambda place: (len(variables[place]), variables[place]))
     return Polynomial({variables[place]: tensor[place] for place in kept}, subject.outputs)
-
-
-def _variables(subject: Subject, site: int, width: int) -> list[tuple[str]]:
-    name = f"x{site}" if subject.estimator is None else subject.names[subject.columns[site]]
-    return [(name,)] if width == 1 else [(f"{name}[{entry}]",) for entry in range(width)]

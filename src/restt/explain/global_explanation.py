@@ -11,7 +11,7 @@ from torch import Tensor
 from restt._common.errors import check_choice
 from restt.explain.effects import Effect, effect
 from restt.explain.links import Link, link_of, measured
-from restt.explain.local_explanation import ORDERS, distilled_note
+from restt.explain.local_explanation import ORDERS
 from restt.explain.shares import SETTINGS, VarianceShares, variance_shares
 from restt.explain.sobol import SobolIndices, TopInteractions, sobol_indices, top_interactions
 from restt.explain.subject import Subject
@@ -55,7 +55,7 @@ class GlobalExplanation(Printed):
     @cached_property
     def shares(self) -> VarianceShares | None:
         """Shares of the variance over the rows as they are; None for an estimator that keeps no rows without any."""
-        if self.background is None and not self.subject.keeps_rows:
+        if self.background is None and self.subject.posterior is None:
             return None
         return variance_shares(self.model, self.background, [term.columns for term in self.interactions.terms])
 
@@ -84,13 +84,14 @@ class GlobalExplanation(Printed):
                 settings = shares.settings
                 notes.append(f"± and P by {settings.draws} draws from the posterior, seed {settings.seed}")
         independent = [float(term.share[0]) for term in terms]
-        columns["independent columns"] = _percents([*independent, 1 - sum(independent), 1.0])
+        whole = float(self.sobol.variance[0] > 0)
+        columns["independent columns"] = _percents([*independent, whole - sum(independent), whole])
         proven = "proven complete" if self.interactions.complete else "not proven complete"
         notes.append(f"terms of largest variance under independent columns, {proven}")
         others = f"; {len(self.outputs) - 1} more outputs" if len(self.outputs) > 1 else ""
         title = f"Shares of the variance of {self.measured(0)}{others}"
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
-        return Table(title, list(columns), rows, "; ".join([*notes, *distilled_note(self.subject)]))
+        return Table(title, list(columns), rows, "; ".join([*notes, *self.subject.notes]))
 
     def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
@@ -101,15 +102,12 @@ class GlobalExplanation(Printed):
         """
         from restt.explain import plots
 
-        drawings = {
-            "columns": plots.column_bars,
-            "orders": plots.global_orders,
-            "network": plots.network,
-        }
-        check_choice("kind", kind, (*drawings, "effect"))
+        check_choice("kind", kind, ("columns", "orders", "network", "effect"))
         if kind == "effect":
+            if "columns" not in options:
+                raise ValueError('columns must be given with kind "effect": one or two, by name or number')
             return self.effect(options.pop("columns")).plot(output, axes, **options)
-        return drawings[kind](self, output, axes, **options)
+        return getattr(plots, kind)(self, output, axes, **options)
 
 
 def explain_global(
@@ -146,4 +144,4 @@ def explain_global(
 
 
 def _percents(shares: list[float]) -> list[str]:
-    return [f"{100 * share:.1f} %" for share in shares]
+    return [f"{round(100 * share, 1) + 0.0:.1f} %" for share in shares]  # never -0.0

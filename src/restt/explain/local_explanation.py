@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,8 +13,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
-from restt.explain.links import Link, Scaled, link_of
-from restt.explain.paths import aumann_shapley, row_term_deviations, value_deviations
+from restt.explain.links import Link, Scaled, aumann_shapley, link_of, term_deviations, value_deviations
 from restt.explain.shapley import along_paths
 from restt.explain.subject import Subject
 from restt.explain.tables import Printed, Table, data_frame, short
@@ -51,6 +51,9 @@ class LocalExplanation(Scaled, Printed):
     def __len__(self) -> int:
         return len(self.values)
 
+    def __iter__(self) -> Iterator[LocalExplanation]:
+        return (self[row] for row in range(len(self)))
+
     def __getitem__(self, row: int) -> LocalExplanation:
         """The explanation of one row."""
         place = check_int("row", row, minimum=-len(self), maximum=len(self) - 1) % len(self)
@@ -81,14 +84,16 @@ class LocalExplanation(Scaled, Printed):
         assert self.link is not None
         if self.link.identical:
             return replace(self, scale="y", latent=self)
-        highest = self.orders.shape[1] - 1
-        values, orders, error = aumann_shapley(self.subject, self.vectors, self.means, self.link, highest)
+        base, predictions = self.link(self.base[None])[0], self.link(self.predictions)
+        given = self.subject, self.vectors, self.means, self.link, self.orders
+        values, orders, error = aumann_shapley(*given, predictions - base)
+        orders[:, 0] = base
         return replace(
             self,
             outputs=self.link.outputs(self.outputs),
             values=values,
-            base=self.link(self.base[None])[0],
-            predictions=self.link(self.predictions),
+            base=base,
+            predictions=predictions,
             orders=orders,
             scale="y",
             quadrature_error=error,
@@ -111,12 +116,15 @@ class LocalExplanation(Scaled, Printed):
 
         On the latent scale, where terms of all sets of columns sum to the prediction.
         """
-        away, sites = self.vectors - self.means, self.subject.sites_of(columns)
+        sites = self.subject.sites_of(columns)
         if not sites:
             raise ValueError("columns must be one or more, got none: base is the term of no column")
+        away = self.vectors - self.means
         with torch.no_grad():
-            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
-            return term.cpu().numpy(), row_term_deviations(self.subject, self.vectors, self.means, sites)
+            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0).cpu().numpy()
+        rows = [term_deviations(self.subject, self.means, {n: row[n, None] for n in sites}) for row in self.vectors]
+        std = [row.flatten().cpu().numpy() for row in rows if row is not None]
+        return term, np.stack(std) if std else None
 
     def variance_shares(self) -> tuple[np.ndarray, np.ndarray]:  # (N, O), (highest+1, O)
         """Shares of columns and of orders in the variance of these rows' predictions, on this scale.
@@ -174,7 +182,7 @@ class LocalExplanation(Scaled, Printed):
         sums = [f"{name}: {base:.4g} + these = {prediction:.4g}" for name, base, prediction in ends]
         title = f"{shown.method}s" if single else f"Mean size of the {shown.method}s of {len(shown)} rows"
         header = ["column", *([] if data is None else ["value"]), *measured]
-        return Table(title, header, rows, "; ".join([*sums, *distilled_note(shown.subject)]))
+        return Table(title, header, rows, "; ".join([*sums, *shown.subject.notes]))
 
     def to_shap(self, scale: str | None = None) -> Any:
         """A ``shap.Explanation`` for shap's plots, in y's units unless ``scale="latent"``.
@@ -214,14 +222,8 @@ class LocalExplanation(Scaled, Printed):
         """
         from restt.explain import plots
 
-        drawings = {
-            "waterfall": plots.waterfall,
-            "beeswarm": plots.beeswarm,
-            "dependence": plots.dependence,
-            "orders": plots.local_orders,
-        }
-        check_choice("kind", kind, tuple(drawings))
-        return drawings[kind](self.on(scale), output, axes, **options)
+        check_choice("kind", kind, ("waterfall", "beeswarm", "dependence", "orders"))
+        return getattr(plots, kind)(self.on(scale), output, axes, **options)
 
 
 @torch.no_grad()
@@ -247,7 +249,7 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     True
     """
     subject = Subject.of(model)
-    vectors, means = subject.vectors(x), subject.required_means(background)
+    vectors, means = subject.vectors(x), subject.means(background)
     values = subject.in_columns(along_paths(subject, vectors, means.expand_as(vectors)), 1)
     return LocalExplanation(
         subject.names,
@@ -262,14 +264,6 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         means,
         link_of(subject.estimator),
     )
-
-
-def distilled_note(subject: Subject) -> list[str]:
-    """The error of a distilled model; none for others."""
-    if subject.error is None:
-        return []
-    errors = ", ".join(f"{error:.2g}" for error in subject.error.tolist())
-    return [f"distilled: off by {errors} standard deviations on fresh points"]
 
 
 def _imported(name: str) -> Any:

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from restt._common.drawing import require_matplotlib
 from restt._common.errors import check_int, shown
+from restt.explain.tables import short
 
 UP, DOWN, NEUTRAL, LIGHT = "#c2552d", "#2563a8", "#555555", "#cfe0f5"
 NOTHING = "#bbbbbb"  # what is not distinguishable from nothing
@@ -44,7 +46,10 @@ def waterfall(local: Any, output: int = 0, axes: Any = None, row: int = 0) -> An
     o, axes = _start(local, output, axes, height=1.0 + 0.35 * min(BARS + 1, len(local.names)))
     values, grey = local.values[row, :, o], _nothing(local[row])[0, :, o]
     ranked = np.argsort(-np.abs(values))
-    bars = [(_labelled(local, row, n), float(values[n]), bool(grey[n])) for n in ranked[:BARS]]
+    names = local.names
+    if local.data is not None:
+        names = [f"{name} = {short(value)}" for name, value in zip(names, local.data[row], strict=True)]
+    bars = [(names[n], float(values[n]), bool(grey[n])) for n in ranked[:BARS]]
     if len(ranked) > BARS:
         bars.append((f"{len(ranked) - BARS} others", float(values[ranked[BARS:]].sum()), False))
     base = level = float(local.base[o])
@@ -60,13 +65,6 @@ def waterfall(local: Any, output: int = 0, axes: Any = None, row: int = 0) -> An
     return axes
 
 
-def _labelled(local: Any, row: int, column: int) -> str:
-    if local.data is None:
-        return str(local.names[column])
-    value = local.data[row, column]
-    return f"{local.names[column]} = {value:.3g}" if isinstance(value, float) else f"{local.names[column]} = {value}"
-
-
 def beeswarm(local: Any, output: int = 0, axes: Any = None) -> Any:
     """All rows' values by column, coloured by the rank of the column's value; grey where not distinguishable from 0."""
     o, axes = _start(local, output, axes, height=1.0 + 0.4 * min(BARS, len(local.names)))
@@ -79,21 +77,15 @@ def beeswarm(local: Any, output: int = 0, axes: Any = None) -> Any:
         offsets[ordered] = place + 0.3 * np.sin(2.4 * np.arange(len(ordered)))
         known, dots = ~grey[:, n], {"s": 8, "linewidths": 0}
         axes.scatter(values[~known, n], offsets[~known], color=NOTHING, **dots)
-        ranks = _ranks(local, n)[known]
-        axes.scatter(values[known, n], offsets[known], c=ranks, cmap="coolwarm", vmin=0.0, vmax=1.0, **dots)
+        ranks = np.full(len(ordered), 0.5)
+        if local.data is not None:
+            ranks = rankdata(_placed(local.data[:, n])[0], "dense", nan_policy="omit") - 1
+            ranks = ranks / max(1.0, np.nan_to_num(ranks).max())
+        axes.scatter(values[known, n], offsets[known], c=ranks[known], cmap="coolwarm", vmin=0.0, vmax=1.0, **dots)
     axes.axvline(0, color=NEUTRAL, linewidth=0.8)
     _rows_of(axes, [local.names[n] for n in ranked])
     axes.set_xlabel(f"{local.method} for {local.measured(o)}")
     return axes
-
-
-def _ranks(local: Any, column: int) -> np.ndarray:  # (B,) from 0 to 1
-    if local.data is None:
-        return np.full(len(local), 0.5)
-    keys = [(isinstance(value, str), value) for value in local.data[:, column]]
-    known = sorted({key for key in keys if key[1] == key[1]})
-    places = {key: place / max(1, len(known) - 1) for place, key in enumerate(known)}
-    return np.array([places.get(key, np.nan) for key in keys])
 
 
 def dependence(local: Any, output: int = 0, axes: Any = None, column: Any = 0) -> Any:
@@ -105,12 +97,10 @@ def dependence(local: Any, output: int = 0, axes: Any = None, column: Any = 0) -
     n = local.names.index(column) if isinstance(column, str) else column
     n = check_int("column", n, minimum=0, maximum=len(local.names) - 1)
     o, axes = _start(local, output, axes)
-    known = [place for place, value in enumerate(local.data[:, n]) if value is not None and value == value]
-    entries, values, grey = local.data[known, n], local.values[known, n, o], _nothing(local)[known, n, o]
-    if all(isinstance(value, (int, float)) for value in entries):
-        at = entries.astype(float)
-    else:
-        levels, at = np.unique(entries.astype(str), return_inverse=True)
+    at, levels = _placed(local.data[:, n])
+    known = ~np.isnan(at)
+    at, values, grey = at[known], local.values[known, n, o], _nothing(local)[known, n, o]
+    if levels:
         axes.set_xticks(range(len(levels)), levels)
     if local.std is not None:
         axes.errorbar(at, values, local.std[known, n, o], fmt="none", ecolor="#dddddd", zorder=1)
@@ -120,22 +110,27 @@ def dependence(local: Any, output: int = 0, axes: Any = None, column: Any = 0) -
     return axes
 
 
-def local_orders(local: Any, output: int = 0, axes: Any = None) -> Any:
-    """The mean size of each order's contribution to rows."""
-    o, axes = _start(local, output, axes)
-    heights = np.abs(local.orders[:, 1:, o]).mean(axis=0)
-    return _order_bars(axes, heights, f"mean size of the contribution to {local.measured(o)}")
+def _placed(entries: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Numbers of a column's entries, NaN where missing; of levels their places, and the levels."""
+    missing = np.array([value is None or value != value for value in entries], dtype=bool)
+    if all(isinstance(value, (int, float)) for value in entries[~missing]):
+        return np.where(missing, np.nan, entries).astype(float), []
+    levels, places = np.unique(entries[~missing].astype(str), return_inverse=True)
+    at = np.full(len(entries), np.nan)
+    at[~missing] = places
+    return at, levels.tolist()
 
 
-def global_orders(explanation: Any, output: int = 0, axes: Any = None) -> Any:
-    """The share of the variance of each order."""
+def orders(explanation: Any, output: int = 0, axes: Any = None) -> Any:
+    """Of each order the share of the variance, or of explained rows the mean size of its contribution."""
     o, axes = _start(explanation, output, axes)
-    shares = explanation.shares
-    heights = explanation.sobol.by_order[1:, o].numpy() if shares is None else shares.of_orders[1:, o]
-    return _order_bars(axes, heights, _variance(explanation, o))
-
-
-def _order_bars(axes: Any, heights: np.ndarray, label: str) -> Any:
+    if hasattr(explanation, "predictions"):
+        heights = np.abs(explanation.orders[:, 1:, o]).mean(axis=0)
+        label = f"mean size of the contribution to {explanation.measured(o)}"
+    else:
+        shares = explanation.shares
+        heights = explanation.sobol.by_order[1:, o].numpy() if shares is None else shares.of_orders[1:, o]
+        label = _variance(explanation, o)
     places = range(1, len(heights) + 1)
     axes.bar(places, heights.tolist(), color=DOWN)
     axes.set(xlabel="order of interaction", ylabel=label, xticks=places)
@@ -148,7 +143,7 @@ def _variance(explanation: Any, output: int) -> str:
     return f"share of the variance of {explanation.measured(output)}\n({rows})"
 
 
-def column_bars(explanation: Any, output: int = 0, axes: Any = None) -> Any:
+def columns(explanation: Any, output: int = 0, axes: Any = None) -> Any:
     """Each column's share of the variance, alone and in all; grey where it may have less than one per cent."""
     shares, sobol = explanation.shares, explanation.sobol
     o, axes = _start(explanation, output, axes, height=1.0 + 0.35 * min(BARS, len(explanation.names)))

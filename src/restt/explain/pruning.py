@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from restt._common.errors import check_choice, check_positive
+from restt.chain.reference import ChainWeights, role_shapes
+from restt.cores import cores_of
 from restt.diagonal import DiagonalTT
 from restt.explain.dense import DenseMoments, DenseTrain, transfer_left
-from restt.explain.gram import Gram
-from restt.explain.residual_form import as_residual, distance, rounded
 from restt.explain.subject import Subject
 from restt.explain.sweeps import whitening
-from restt.explain.tables import Records
-from restt.module import ROLES, ResTT
+from restt.module import ResTT
 from restt.prior.rounding import round_products
 from restt.topology import Topology
 
-PRUNING_METHODS = ("auto", "bond", "topology")
 Drop = tuple[int, str]  # a site from 0, "chain" | "linear" | "skip"
+# Directions that a constant slice loses come back at this share of the tolerance, the first that costs little.
+FLOORS: tuple[float, ...] = (0.3, 0.03, 0.003)
+LARGEST_BOND = 128  # of the dense train that takes the place of diagonal cores
+PROBES = 32  # rows on which the forward pass of a rewritten train is compared with its cores
 
 
-@dataclass(frozen=True)
-class PruningSettings:
-    """Numbers behind a smaller bond."""
-
-    # Directions that a constant slice loses come back at this share of the tolerance, the first that costs little.
-    floors: tuple[float, ...] = (0.3, 0.03, 0.003)
-    largest_bond: int = 128  # of the dense train that takes the place of diagonal cores
-    probes: int = 32  # rows on which the forward pass of a rewritten train is compared with its cores
-
-
-SETTINGS = PruningSettings()
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Pruned(Records):
+@dataclass(frozen=True, eq=False)
+class Pruned:
     """A model of fewer parameters, or the one given where none was found.
 
     ``error`` is the root mean square difference of the two over the background, in standard deviations of the model's
@@ -48,21 +40,14 @@ class Pruned(Records):
     was too large for exact dense ones it is an upper bound.
     """
 
-    model: Any  # a restt.ResTT, or an estimator where one was given
-    module: ResTT | DiagonalTT
+    model: Any = field(repr=False)  # a restt.ResTT, or an estimator where one was given
+    module: ResTT | DiagonalTT = field(repr=False)
     way: str  # "bond", "topology", or "none"
     error: float
-    error_by_output: Tensor
+    error_by_output: Tensor = field(repr=False)
     parameters_before: int
     parameters: int
     dropped: tuple[Drop, ...]
-
-    def _records(self) -> list[dict[str, Any]]:
-        sizes = {"parameters": self.parameters, "before": self.parameters_before}
-        return [{"way": self.way, **sizes, "error": self.error}]
-
-    def _title(self) -> tuple[str, str]:
-        return "Pruned model", "error in standard deviations of the outputs"
 
 
 @torch.no_grad()
@@ -98,26 +83,30 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     (3, True)
     """
     tolerance = check_positive("tolerance", tolerance)
-    check_choice("way", way, PRUNING_METHODS)
+    check_choice("way", way, ("auto", "bond", "topology"))
     subject = Subject.of(model).require_module()
-    means, covariances = _moments(subject, background)
-    original = Original(subject.module, means, covariances, tolerance)
-    candidates: list[tuple[ResTT | DiagonalTT, str, tuple[Drop, ...]]] = [(subject.module, "none", ())]
+    module, way_taken = subject.module, "none"
+    dropped: tuple[Drop, ...] = ()
+    original = Original(module, *_moments(subject, background), tolerance)
     if subject.sites > 1 and way in ("auto", "bond"):
-        candidates += [(module, "bond", ()) for module in original.smaller_bond()]
+        smaller = original.smaller_bond()
+        if smaller is not None:
+            module, way_taken = smaller, "bond"
     if isinstance(subject.module, ResTT) and subject.sites > 1 and way in ("auto", "topology"):
-        candidates += [(module, "topology", dropped) for module, dropped in original.smaller_topology()]
-    module, taken, dropped = min(candidates, key=lambda candidate: _size(candidate[0]))
+        fewer, drops = original.smaller_topology()
+        if drops and _size(fewer) < _size(module):
+            module, way_taken, dropped = fewer, "topology", drops
     given = model if isinstance(model, (ResTT, DiagonalTT)) else model.module_
-    if isinstance(module, DiagonalTT) or taken == "none":
-        module, errors = given, torch.zeros_like(original.lost)
+    errors = torch.zeros_like(original.lost)
+    if way_taken == "none":
+        module = given
     else:
         errors = original.errors(module)
         module = module.to(given.dtype).requires_grad_(True)
     return Pruned(
         module if given is model else _with_module(model, module),
         module,
-        taken,
+        way_taken,
         float(errors.norm() / original.spread),
         errors,
         _size(given),
@@ -135,10 +124,9 @@ def _moments(subject: Subject, background: Any) -> tuple[Tensor, Tensor]:
         means, covariances = subject.moments(background)
         assert covariances is not None
         return means, covariances
-    module = subject.module
+    module, size = subject.module, getattr(subject.module, "second_moment", 1.0)
     widths = torch.tensor(module.feature_dims)
     real = (torch.arange(module.feature_dim) < widths[:, None]).double()
-    size = 1.0 if isinstance(module, DiagonalTT) else module.second_moment
     share = torch.as_tensor(size, dtype=torch.float64).cpu() / widths
     covariances = torch.diag_embed(real * share[:, None]).to(subject.device)
     return covariances.new_zeros(covariances.shape[:2]), covariances
@@ -150,10 +138,8 @@ class Original:
     def __init__(self, module: Any, means: Tensor, covariances: Tensor, tolerance: float) -> None:
         self.module, self.means, self.covariances, self.tolerance = module, means, covariances, tolerance
         self.lost = means.new_zeros(module.outputs)  # (O,): distance of the whitened train from the module
-        if isinstance(module, DiagonalTT) and module.bond_dim > SETTINGS.largest_bond:
-            gram = Subject.of(module).train(means).moments(covariances)
-            assert isinstance(gram, Gram)
-            self.moments, self.lost = _compressed(gram, tolerance)
+        if isinstance(module, DiagonalTT) and module.bond_dim > LARGEST_BOND:
+            self.moments, self.lost = _compressed(Subject.of(module).train(means).moments(covariances), tolerance)
         else:
             self.moments = self._whitened(module)
         self.spread = self.moments.variance.sum().sqrt()  # of all outputs
@@ -172,7 +158,7 @@ class Original:
         error = float(errors.norm() / self.spread)
         return math.isfinite(error) and error <= self.tolerance
 
-    def smaller_bond(self) -> list[ResTT]:
+    def smaller_bond(self) -> ResTT | None:
         """The residual train of the smallest bond that is close enough, if any is smaller than the model."""
         train = self.moments.train
         for bond in range(1, max(core.shape[-1] for core in train[:-1]) + 1):
@@ -180,13 +166,13 @@ class Original:
             if not self.accepts(self.lost + distance(train, smaller)):
                 continue
             cores = self._unwhitened(smaller)
-            for floor in SETTINGS.floors:
+            for floor in FLOORS:
                 residual = as_residual(cores, self.module, floor * min(self.tolerance, 1.0))
                 if _size(residual) >= _size(self.module):
-                    return []
+                    return None
                 if self.accepts(self.errors(residual)) and self._is_sound(residual):
-                    return [residual]
-        return []
+                    return residual
+        return None
 
     def _unwhitened(self, train: list[Tensor]) -> list[Tensor]:  # N of (left, 1+I, right)
         """A whitened train as one over [1, x]."""
@@ -203,25 +189,21 @@ class Original:
         A train that had to divide by tiny singular values has huge weights that cancel.
         """
         generator = torch.Generator().manual_seed(0)
-        white = torch.randn(SETTINGS.probes, *self.means.shape, generator=generator, dtype=torch.float64).to(self.means)
-        values, directions = torch.linalg.eigh(self.covariances)
-        away = torch.einsum("bnj,nij,nj->bni", white, directions, values.clamp(min=0).sqrt())
+        white = torch.randn(PROBES, *self.means.shape, generator=generator, dtype=torch.float64).to(self.means)
+        away = white * self.covariances.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
         subject = Subject.of(module)
         orders = subject.train(self.means).spectrum(away, subject.sites)
         gap = subject.decide(self.means + away) - orders.sum(dim=1)
         return float(gap.abs().max()) <= 1e-3 * self.tolerance * float(self.spread)
 
-    def smaller_topology(self) -> list[tuple[ResTT, tuple[Drop, ...]]]:
-        """The longest list of connections, cheapest first, that can be dropped together."""
+    def smaller_topology(self) -> tuple[ResTT, tuple[Drop, ...]]:
+        """The module without the longest list of connections, cheapest first, that can be dropped together."""
         ranked = [drop for _, drop in sorted(self.costs())]
-        fits, fails = 0, len(ranked) + 1
-        while fails - fits > 1:
-            middle = (fits + fails) // 2
-            if self.accepts(self.errors(without(self.module, ranked[:middle]))):
-                fits = middle
-            else:
-                fails = middle
-        return [(without(self.module, ranked[:fits]), tuple(ranked[:fits]))] if fits else []
+        counts = range(1, len(ranked) + 1)
+        costly = bisect_left(
+            counts, True, key=lambda count: not self.accepts(self.errors(without(self.module, ranked[:count])))
+        )
+        return without(self.module, ranked[:costly]), tuple(ranked[:costly])
 
     def costs(self) -> list[tuple[float, Drop]]:
         """Squared error of dropping each connection alone: a train that differs at one site, between two moments."""
@@ -237,21 +219,19 @@ class Original:
         return costs
 
 
-def _compressed(gram: Gram, tolerance: float) -> tuple[DenseMoments, Tensor]:  # its distance by output, (O,)
+def _compressed(gram: Any, tolerance: float) -> tuple[DenseMoments, Tensor]:  # its distance by output, (O,)
     """A sum of products as a whitened dense train of bounded bond, closer than a tenth of the tolerance if it can be.
 
     The distance is the root of E(f - g)² = E f² - 2 E f g + E g²: below 1e-8 of f it is rounding.
     """
     spread = float(gram.variance.sum().sqrt())
     weights = torch.cat([gram.weights, gram.constant[None]])
-    absent = torch.cat([gram.absent, torch.ones_like(gram.absent[:1])])
     factors = []
     for n in range(gram.sites):
-        features = gram.features(n, slice(None))
-        features = torch.cat([features, torch.zeros_like(features[:1])])
-        factors.append(torch.cat([absent[:, n, None], features], 1))
+        factor = torch.cat([gram.absent[:, n, None], gram.features(n, slice(None))], 1)
+        factors.append(torch.cat([factor, torch.eye(1, factor.shape[1]).to(factor)]))
     ones = [torch.ones_like(factor[0]) for factor in factors]
-    cores, _ = round_products(weights, factors, ones, SETTINGS.largest_bond, 0.1 * tolerance * spread)
+    cores, _ = round_products(weights, factors, ones, LARGEST_BOND, 0.1 * tolerance * spread)
     train = [core.to(weights) for core in cores]
     state, own = weights.new_ones(len(weights), 1), weights.new_ones(1, 1)
     for core, factor in zip(train, factors, strict=True):
@@ -274,28 +254,25 @@ def _has(topology: Topology, site: int, kind: str) -> bool:
     return topology.skips[site - 1] == "full"
 
 
-def without(module: ResTT, drops: list[Drop]) -> ResTT:
+def without(module: ResTT, drops: Sequence[Drop]) -> ResTT:
     """A copy of the module with fewer connections."""
     topology = module.topology
     edits = {"chain": Topology.without_chain, "linear": Topology.without_linear, "skip": Topology.without_skip}
     for site, kind in drops:
         topology = edits[kind](topology, site + 1)
-    smaller = ResTT(
-        module.sites,
-        list(module.feature_dims),
-        module.bond_dim,
-        module.outputs,
-        topology,
-        second_moment=module.second_moment,
-        bias=module.bias is not None,
-        runs=module.runs,
-        dtype=module.first.dtype,
-        device=module.first.device,
-    )
-    for role in (*ROLES, "bias"):
-        if getattr(smaller, role) is not None:
-            getattr(smaller, role).copy_(getattr(module, role))
-    return smaller
+    shapes = role_shapes(topology, module.feature_dim, module.bond_dim, module.outputs)
+    kept: Any = {role: None if shape is None else getattr(module.weights(), role) for role, shape in shapes.items()}
+    bias = None if module.bias is None else module.bias.reshape(-1, module.outputs)
+    cores = cores_of(ChainWeights(**kept, outputs=module.outputs), topology, module.feature_dims, bias)
+    return _like(cores, topology, module)
+
+
+def _like(cores: Sequence[Tensor], topology: str | Topology, module: ResTT | DiagonalTT) -> ResTT:
+    """The module of these cores (S, left, 1+I, right), of the other's second moment and with runs where it has them."""
+    made = ResTT.from_cores([core[0] for core in cores] if module.runs is None else list(cores), topology)
+    if isinstance(module, ResTT):
+        made.second_moment = module.second_moment
+    return made
 
 
 def _with_module(estimator: Any, module: ResTT | DiagonalTT) -> Any:
@@ -306,3 +283,73 @@ def _with_module(estimator: Any, module: ResTT | DiagonalTT) -> Any:
     for name in changed.keys() & pruned.get_params(deep=False).keys():
         setattr(pruned, name, changed[name])
     return pruned
+
+
+def distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:  # (D,)
+    """Root of E(f - g)² of each output for two whitened trains, by QR along the train of f - g.
+
+    Orthogonal steps subtract nothing large, so differences down to rounding are seen; squared moments would stop at
+    its square root.
+    """
+    state = ours[0].new_ones(1, 2)  # (k, both bonds)
+    for core, other in zip(ours, theirs, strict=True):
+        split = core.shape[0]
+        one = torch.einsum("kl,ljr->kjr", state[:, :split], core)
+        two = torch.einsum("kl,ljr->kjr", state[:, split:], other)
+        state = torch.linalg.qr(torch.cat([one, two], dim=-1).flatten(0, 1), mode="r").R
+    return (one - two).flatten(0, 1).norm(dim=0)
+
+
+def rounded(train: Sequence[Tensor], bond: int) -> list[Tensor]:
+    """The train with inner bonds of at most ``bond``, by singular values: the best at each cut, in squared norm."""
+    cores = list(train)
+    for n in range(len(cores) - 1, 0, -1):  # rows orthonormal from the right
+        left, width, right = cores[n].shape
+        q, r = torch.linalg.qr(cores[n].reshape(left, width * right).T)
+        cores[n] = q.T.reshape(-1, width, right)
+        cores[n - 1] = cores[n - 1] @ r.T
+    for n in range(len(cores) - 1):
+        left, width, right = cores[n].shape
+        u, s, v = torch.linalg.svd(cores[n].reshape(left * width, right), full_matrices=False)
+        # Half of each singular value on both sides keeps the cores of one size.
+        root = s[:bond].sqrt()
+        cores[n] = (u[:, :bond] * root).reshape(left, width, -1)
+        cores[n + 1] = torch.einsum("kr,rjt->kjt", root[:, None] * v[:bond], cores[n + 1])
+    return cores
+
+
+def as_residual(
+    cores: Sequence[Tensor],  # N of (left, 1+I, right), N ≥ 2, bonds that rise and then fall
+    like: ResTT | DiagonalTT,
+    floor: float,
+) -> ResTT:
+    """A residual train of the largest bond among ``cores``, with a bias, that computes what they do.
+
+    With state s(n) = t(n) P(n), where t is the train's and G₀(n) P(n) = P(n-1), the constant slices become identities:
+    s(n) = s(n-1) (1 + Σ_i x_i A_i). Then y = s - c, with c the constant part of s(1), follows the recurrence of a
+    residual train with cores A_i and entries c A_i. Singular values of G₀ below ``floor`` times the largest are raised
+    to it, since they must be divided by; the caller measures what that costs.
+    """
+    bond = max(core.shape[-1] for core in cores[:-1])
+    last, widths = cores[-1], like.feature_dims
+    eye = torch.eye(bond + 1, dtype=last.dtype, device=last.device)
+    first = _padded(cores[0][0], 1 + widths[0], bond)
+    constant, up, down = first[0], eye[:bond, :bond], eye[:bond, :bond]  # c, P(n) and its inverse
+    made = [pad(first.index_fill(0, torch.zeros(1, dtype=torch.long, device=first.device), 0.0), (0, 1))[None]]
+    made[0][0, 0, bond] = 1.0
+    for core, width in zip(cores[1:-1], widths[1:-1], strict=True):
+        u, s, v = torch.linalg.svd(_padded(core[:, 0], bond, bond))
+        s = s.clamp(min=floor * float(s[0]))
+        s[min(core.shape[0], core.shape[2]) :] = s[0]  # directions of the padding, which no state has
+        after = (v.T / s) @ (u.T @ up)
+        chain = down @ _padded(core[:, 1 : 1 + width].transpose(0, 1), bond, bond) @ after  # (I, bond, bond)
+        features = pad(torch.cat([chain, (constant @ chain)[:, None]], 1), (0, 1))
+        made.append(torch.cat([eye[None], features]).transpose(0, 1))
+        up, down = after, down @ (u * s) @ v
+    ends = torch.einsum("kl,lio->kio", down[:, : last.shape[0]], last[:, : 1 + widths[-1]])
+    made.append(torch.cat([ends, torch.einsum("k,kio->io", constant, ends)[None]]))
+    return _like([core[None] for core in made], "residual", like)
+
+
+def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    return pad(matrix, (0, columns - matrix.shape[-1], 0, rows - matrix.shape[-2]))

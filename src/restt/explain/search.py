@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from itertools import combinations, count
+from itertools import combinations, count, islice
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from restt.explain.dense import DenseMoments, transfer_left, transfer_right
-from restt.explain.gram import Gram
+from restt.explain.products import Gram
 
 Sites = tuple[int, ...]
 LEAST = 3  # smaller terms are known before a search
 
 
-@dataclass(frozen=True)
-class SearchSettings:
-    """Limits of a search, and the slack of its proof."""
-
-    nodes: int = 20_000  # of a dense train; each costs two products of (r+1)×(r+1) matrices
-    work: float = 3e10  # multiplications for a sum of products
-    sets: int = 500_000  # of sites that are compared in one order, for a sum of products
-    # Bounds and variances are sums of the same numbers in another order: they agree to this share of the whole.
-    rounding: float = 1e-12
-
-
-SETTINGS = SearchSettings()
+# Limits of a search: nodes of a dense train, each two products of (r+1)×(r+1) matrices; of a sum of products about how
+# many multiplications, and how many sets of sites are compared in one order.
+NODES, WORK, SETS = 20_000, 3e10, 500_000
+# Bounds and variances are sums of the same numbers in another order: they agree to this share of the whole.
+ROUNDING = 1e-12
 
 
 @dataclass(eq=False)
@@ -53,39 +48,28 @@ class Search:
         return self.best[-1] if len(self.best) == self.k else -1.0
 
 
-def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int = SETTINGS.nodes) -> Search:
+def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int = NODES) -> Search:
     """The k terms of largest variance of at most ``highest`` sites: all singles and pairs, larger ones by a search."""
     search = Search(highest, k)
     for order in range(1, min(highest, 2) + 1):
         for members in combinations(range(len(moments.pairs)), order):
             search.record(members, moments.pairs[members[0], members[-1]])
     if highest >= LEAST:
-        (_search_dense if isinstance(moments, DenseMoments) else _search_products)(search, moments, nodes)  # type: ignore[arg-type]
+        if isinstance(moments, DenseMoments):
+            _search_dense(search, moments, nodes)
+        else:
+            _search_products(search, moments, nodes)
     return search
 
 
-@dataclass(frozen=True, eq=False)
-class _Node:
-    """A choice of which sites before ``site`` take part, and E[state stateᵀ] of its partial product."""
+class _Node(NamedTuple):
+    """A choice of which of the first sites take part; in the order in which nodes are opened."""
 
-    site: int
+    bound: float  # less the variance of all admissible terms that begin with this choice
+    number: int  # tells nodes of the same bound apart
+    site: int  # how many sites are decided
     members: Sites
-    moment: Tensor
-
-    def children(self, train: list[Tensor], highest: int) -> list[_Node]:
-        """The next site left out or taken in, where terms of an admissible order remain."""
-        core, children = train[self.site], []
-        if len(self.members) + len(train) - self.site - 1 >= LEAST:
-            children.append(_Node(self.site + 1, self.members, transfer_left(self.moment, core[:, :1])))
-        if len(self.members) < highest:
-            moment = transfer_left(self.moment, core[:, 1:])
-            children.append(_Node(self.site + 1, (*self.members, self.site), moment))
-        return children
-
-    def bound(self, duals: list[Tensor]) -> float:
-        """The variance of all admissible terms that begin with this choice."""
-        dual = duals[self.site]
-        return float((self.moment * dual[min(len(self.members), len(dual) - 1)]).sum())
+    moment: Tensor  # E[state stateᵀ] of the partial product
 
 
 def _search_dense(search: Search, moments: DenseMoments, budget: int) -> None:
@@ -95,25 +79,39 @@ def _search_dense(search: Search, moments: DenseMoments, budget: int) -> None:
     bound is opened first, and the search is over when that bound is below the k-th best term. A search cut short
     follows the better child of the best nodes down to whole terms.
     """
-    train, number = moments.train, count()
-    duals = _remaining_duals(moments, search.highest)
-    root = _Node(0, (), train[0].new_ones(1, 1))
-    slack = SETTINGS.rounding * root.bound(duals)
-    heap = [(-root.bound(duals), next(number), root)]
-    while heap and -heap[0][0] > search.threshold + slack:
+    train, number, duals = moments.train, count(), _remaining_duals(moments, search.highest)
+
+    def made(site: int, members: Sites, moment: Tensor) -> _Node:
+        dual = duals[site]
+        return _Node(
+            -float((moment * dual[min(len(members), len(dual) - 1)]).sum()), next(number), site, members, moment
+        )
+
+    def children(node: _Node) -> list[_Node]:
+        """The next site left out or taken in, where terms of an admissible order remain."""
+        core, site, found = train[node.site], node.site, []
+        if len(node.members) + len(train) - site - 1 >= LEAST:
+            found.append(made(site + 1, node.members, transfer_left(node.moment, core[:, :1])))
+        if len(node.members) < search.highest:
+            found.append(made(site + 1, (*node.members, site), transfer_left(node.moment, core[:, 1:])))
+        return found
+
+    heap = [made(0, (), train[0].new_ones(1, 1))]
+    slack = -ROUNDING * heap[0].bound
+    while heap and -heap[0].bound > search.threshold + slack:
         if search.nodes >= budget:
-            search.complete, search.bound = False, -heap[0][0]
-            for _, _, node in heapq.nsmallest(search.k, heap):
+            search.complete, search.bound = False, -heap[0].bound
+            for node in heapq.nsmallest(search.k, heap):
                 while node.site < len(train):
-                    node = max(node.children(train, search.highest), key=lambda child: child.bound(duals))
+                    node = min(children(node))
                 search.record(node.members, node.moment.diagonal().clone())
             return
         search.nodes += 1
-        for child in heapq.heappop(heap)[2].children(train, search.highest):
+        for child in children(heapq.heappop(heap)):
             if child.site == len(train):
                 search.record(child.members, child.moment.diagonal().clone())
-            elif (bound := child.bound(duals)) > search.threshold + slack:
-                heapq.heappush(heap, (-bound, next(number), child))
+            elif -child.bound > search.threshold + slack:
+                heapq.heappush(heap, child)
 
 
 def _remaining_duals(moments: DenseMoments, highest: int) -> list[Tensor]:
@@ -149,41 +147,29 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
     The variance of all terms that contain a pair of sites bounds each of them; what is already known of them is
     subtracted. A set can only be among the best if the rest of each of its pairs is above the k-th best term.
     """
-    rest, work = gram.containing().sum(-1), SETTINGS.work
-    slack = SETTINGS.rounding * float(rest.max())
+    rest, work = gram.containing().sum(-1).cpu().numpy(), 0.0
+    slack = ROUNDING * rest.max()
     for members, variance in search.variances.items():
-        _subtract(rest, members, variance)
+        rest[np.ix_(members, members)] -= float(variance.sum())
     for order in range(LEAST, search.highest + 1):
         candidates = _candidates(rest, order, search.threshold + slack)
         for bound, members in candidates:
             if bound <= search.threshold + slack:
                 break
-            work -= gram.cost(members)
-            if len(candidates) > SETTINGS.sets or search.nodes >= budget or work < 0:
+            if len(candidates) > SETS or search.nodes >= budget or work > WORK:
                 search.complete, search.bound = False, float(rest.max())
                 return
-            search.nodes += 1
-            search.record(members, gram.term(members))
-            _subtract(rest, members, search.variances[members])
-        if float(rest.max()) <= search.threshold + slack:
+            variance, spent = gram.term(members)
+            search.nodes, work = search.nodes + 1, work + spent
+            search.record(members, variance)
+            rest[np.ix_(members, members)] -= float(variance.sum())
+        if rest.max() <= search.threshold + slack:
             return
 
 
-def _candidates(rest: Tensor, order: int, least: float) -> list[tuple[float, Sites]]:
+def _candidates(rest: np.ndarray, order: int, least: float) -> list[tuple[float, Sites]]:
     """Sets all of whose pairs have more left than ``least``, by the least that a pair of theirs has."""
     table = rest.tolist()
     sites = [n for n, row in enumerate(table) if sum(value > least for value in row) >= order - 1]
-    candidates = []
-    for members in combinations(sites, order):
-        bound = min(table[n][m] for n, m in combinations(members, 2))
-        if bound > least:
-            candidates.append((bound, members))
-            if len(candidates) > SETTINGS.sets:
-                break
-    return sorted(candidates, reverse=True)
-
-
-def _subtract(rest: Tensor, members: Sites, variance: Tensor) -> None:
-    for n, m in combinations(members, 2):
-        rest[n, m] -= float(variance.sum())
-        rest[m, n] -= float(variance.sum())
+    bounds = ((min(table[n][m] for n, m in combinations(own, 2)), own) for own in combinations(sites, order))
+    return sorted(islice((bound for bound in bounds if bound[0] > least), SETS + 1), reverse=True)

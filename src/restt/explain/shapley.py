@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,24 +51,31 @@ def shapley_values(
     >>> values.shape, torch.allclose(values.sum(1), gap)
     (torch.Size([10, 6, 2]), True)
     """
-    check_choice("background_mode", background_mode, MODES)
     subject = Subject.of(model)
-    vectors = subject.vectors(x)
-    if background_mode == "marginal":
-        means = subject.required_means(background)
-        values = along_paths(subject, vectors, means.expand_as(vectors))
-    else:
-        rows = _joint_rows(subject, background)
-        quick = subject.against_rows(vectors, rows)
-        parts = [along_paths(subject, row.expand_as(rows), rows).mean(dim=0) for row in vectors if quick is None]
-        values = torch.stack(parts) if quick is None else quick
+    quick = getattr(subject, "against_rows", None)  # of trees
+    values = _over_games(subject, x, background, background_mode, partial(along_paths, subject), quick)
     return subject.in_columns(values, 1)
 
 
-def _joint_rows(subject: Subject, background: Any) -> Tensor:  # (M, N, I)
+def _over_games(
+    subject: Subject,
+    x: Any,
+    background: Any,
+    mode: str,
+    index: Callable[[Tensor, Tensor], Tensor],  # of the games between two points, (B, N, I) each
+    against_rows: Callable[[Tensor, Tensor], Tensor] | None = None,  # averaged over starts, where there is a quick way
+) -> Tensor:
+    """An index of the game of each row: against the background's means, or averaged over its rows."""
+    check_choice("background_mode", mode, MODES)
+    vectors = subject.vectors(x)
+    if mode == "marginal":
+        return index(vectors, subject.means(background).expand_as(vectors))
     if background is None:
         raise ValueError('background must be given with background_mode="joint": it averages over its rows')
-    return subject.vectors(background, "background")
+    rows = subject.vectors(background, "background")
+    if against_rows is not None:
+        return against_rows(vectors, rows)
+    return torch.stack([index(row.expand_as(rows), rows).mean(dim=0) for row in vectors])
 
 
 def along_paths(
@@ -117,17 +126,10 @@ def interaction_index(
     True
     """
     check_choice("index", index, INDICES)
-    check_choice("background_mode", background_mode, MODES)
     if check_int("order", order, minimum=1, maximum=2) == 1:
         return shapley_values(model, x, background, background_mode)
     subject = Subject.of(model)
-    vectors = subject.vectors(x)
-    if background_mode == "marginal":
-        values = _pair_indices(subject, vectors, subject.required_means(background).expand_as(vectors), index)
-    else:
-        rows = _joint_rows(subject, background)
-        parts = [_pair_indices(subject, row.expand_as(rows), rows, index).mean(dim=0) for row in vectors]
-        values = torch.stack(parts)
+    values = _over_games(subject, x, background, background_mode, partial(_pair_indices, subject, index=index))
     return subject.in_columns(subject.in_columns(values, 1), 2)
 
 

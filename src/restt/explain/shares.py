@@ -17,11 +17,10 @@ from torch import Tensor
 
 from restt._common.errors import check_int
 from restt.explain.links import link_of
-from restt.explain.paths import by_column, posterior_of
 from restt.explain.shapley import along_paths
 from restt.explain.sobol import top_interactions
 from restt.explain.subject import Subject
-from restt.explain.tables import Records, data_frame, records_of
+from restt.explain.tables import Printed, data_frame, records_of
 from restt.prior import Predictive
 from restt.prior.functionals import posterior_draws
 
@@ -56,7 +55,7 @@ class ShareErrors(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class VarianceShares(Records):
+class VarianceShares(Printed):
     """Shares of the variance of the predictions over rows, on the latent scale, float64.
 
     ``term_errors`` and ``column_errors`` are of the posterior, by ``draws`` draws on a sample of the rows; None for a
@@ -136,13 +135,13 @@ def variance_shares(
     [1.0, 1.0]
     """
     subject = Subject.of(model)
-    rows = subject.rows(background)
-    is_module = subject.estimator is None
-    means = rows.mean(dim=0) if is_module else subject.required_means(background)
-    chosen = _terms(subject, model, rows if is_module else background, terms, settings)
-    train = subject.train(means)
-    away = rows - means
-    latent = subject.decide(rows)
+    rows, means = subject.rows(background), subject.means(background)
+    if terms is None:
+        largest = top_interactions(model, background, settings.terms, min(subject.sites, settings.term_order)).terms
+        chosen = [tuple(subject.columns.index(column) for column in term.columns) for term in largest]
+    else:
+        chosen = [subject.sites_of(columns, "terms") for columns in terms]
+    train, away, latent = subject.train(means), rows - means, subject.decide(rows)
     deviation = latent - latent.mean(dim=0)
     variance = deviation.square().mean(dim=0)
 
@@ -160,11 +159,11 @@ def variance_shares(
     whole = torch.stack([latent - subject.decide(_at(rows, n, means[n])) for n in range(subject.sites)], 1)
     columns = [shares(part) for part in (shapley, of_sites([(n,) for n in range(subject.sites)]), whole)]
     of_columns, alone, total = (subject.in_columns(torch.from_numpy(part), 0).numpy() for part in columns)
-    posterior, link = posterior_of(subject.estimator), link_of(subject.estimator)
+    link = link_of(subject.estimator)
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
-    if posterior is not None and bool((variance > 0).any()):
-        largest = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
-        errors = _posterior_errors(posterior, subject, rows, means, chosen, largest.tolist(), settings)
+    if subject.posterior is not None and bool((variance > 0).any()):
+        ranked = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
+        errors = _posterior_errors(subject.posterior, subject, rows, means, chosen, ranked.tolist(), settings)
     return VarianceShares(
         subject.names,
         subject.outputs,
@@ -179,18 +178,8 @@ def variance_shares(
         orders,
         *errors,
         settings,
-        "y" if link is not None and link.identical else "latent",
+        link.unit if link is not None and link.identical else "latent",
     )
-
-
-def _terms(
-    subject: Subject, model: Any, background: Any, terms: Sequence[Any] | None, settings: ShareSettings
-) -> list[tuple[int, ...]]:
-    """Sites of the terms to list."""
-    if terms is not None:
-        return [subject.sites_of(columns, "terms") for columns in terms]
-    largest = top_interactions(model, background, settings.terms, min(subject.sites, settings.term_order))
-    return [tuple(subject.columns.index(column) for column in term.columns) for term in largest.terms]
 
 
 def _at(rows: Tensor, site: int, vector: Tensor) -> Tensor:
@@ -221,7 +210,7 @@ def _posterior_errors(
 
         A part is given by its site vectors and its posterior mean.
         """
-        products = by_column(subject, torch.cat([product, sample]))
+        products = subject.by_column(torch.cat([product, sample]))
         centre = (torch.cat([value, latent]) / unit).cpu()
         draws = posterior_draws(posterior, products, centre, settings.draws, settings.seed)
         part, whole = draws.split(len(sample), dim=1)  # (draws, B, D)

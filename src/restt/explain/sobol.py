@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int
-from restt.explain.search import SETTINGS, search_terms
+from restt.explain.search import NODES, search_terms
 from restt.explain.subject import Subject
-from restt.explain.tables import Records, records_of
+from restt.explain.tables import Printed, records_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SobolIndices(Records):
+class SobolIndices(Printed):
     """Shares of the variance of each output under independent columns; in the order of ``names``, all float64."""
 
     names: tuple[str, ...]
@@ -91,7 +91,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TopInteractions(Records):
+class TopInteractions(Printed):
     """Terms by falling variance, summed over outputs.
 
     ``complete``: no term outside the list has a larger variance than one in it. Otherwise the search ended early, and
@@ -129,7 +129,7 @@ class TopInteractions(Records):
 
 @torch.no_grad()
 def top_interactions(
-    model: Any, background: Any = None, k: int = 10, max_order: int | None = None, nodes: int = SETTINGS.nodes
+    model: Any, background: Any = None, k: int = 10, max_order: int | None = None, nodes: int = NODES
 ) -> TopInteractions:
     """The k interactions with the largest variance under independent sites, of any order up to ``max_order``.
 

@@ -22,6 +22,7 @@ from restt.explain.dense import DenseTrain
 from restt.explain.products import Products, ProductTrain
 from restt.explain.sweeps import row_chunks
 from restt.module import ResTT
+from restt.prior import Predictive
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Subject:
     def of(cls, model: Any) -> Subject:
         """The subject of a module or a fitted estimator."""
         if isinstance(model, (ResTT, DiagonalTT)):
-            module = _frozen(model)
+            module = copy.deepcopy(model).double().requires_grad_(False)
             eye = torch.eye(module.outputs, dtype=torch.float64, device=module.device)
             return cls(
                 module,
@@ -54,9 +55,10 @@ class Subject:
                 eye,
                 eye.new_zeros(module.outputs),
             )
-        if hasattr(model, "subject"):  # tree ensembles and distilled functions bring their own
-            subject: Subject = model.subject()
-            return subject
+        if isinstance(model, Subject):  # tree ensembles
+            return model
+        if hasattr(model, "subject"):  # distilled functions bring their own
+            return model.subject()
         if not (hasattr(model, "fit") and hasattr(model, "numbers")):
             raise TypeError(
                 f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}; "
@@ -65,7 +67,7 @@ class Subject:
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(model)
-        module = _frozen(model.module_)
+        module = copy.deepcopy(model.module_).double().requires_grad_(False)
         readout, offset, outputs = _decision(model, module)
         columns = getattr(model, "feature_names_in_", [f"x{index}" for index in range(model.n_features_in_)])
         names = tuple(map(str, columns))
@@ -74,14 +76,12 @@ class Subject:
     @property
     def device(self) -> torch.device:
         """The device of the module's numbers."""
-        device: torch.device = self.module.device
-        return device
+        return self.module.device
 
     @property
     def sites(self) -> int:
         """N, the number of site vectors."""
-        sites: int = self.module.sites
-        return sites
+        return self.module.sites
 
     def highest(self, max_order: int | None, default: int | None = None) -> int:
         """The highest order of a spectrum: at most N, by default all or ``default``."""
@@ -95,11 +95,10 @@ class Subject:
         degree = module.degree if isinstance(module, Products) else max(module.topology.orders(), default=1)
         return (degree + 1) // 2
 
-    @property
-    def numbers(self) -> int:
-        """Numbers that a row needs while its gradient is computed; products are read in blocks."""
+    def row_chunks(self, rows: int, nodes: int) -> Iterator[slice]:
+        """Slices of rows whose gradients at so many nodes fit into memory; products are read in blocks."""
         states = (self.module.runs or 1) * self.module.bond_dim if isinstance(self.module, ResTT) else 0
-        return self.sites * (4 * self.module.feature_dim + states)
+        return row_chunks(rows, nodes * self.sites * (4 * self.module.feature_dim + states), self.device)
 
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I) float64
         """Site vectors of a module's features (B, N, I) or of an estimator's table; padding is zero."""
@@ -120,44 +119,51 @@ class Subject:
         vectors = vectors.to(device=self.device, dtype=torch.float64)
         return vectors if self.module.padding is None else vectors.masked_fill(self.module.padding, 0.0)
 
-    def means(self, background: Any) -> Tensor | None:  # (N, I)
-        """Site means of the background; without one those an estimator learned, None for a module."""
+    def means(self, background: Any, zero: bool = False) -> Tensor:  # (N, I)
+        """Site means of the background; without one those an estimator learned, 0 for a module where ``zero``."""
         if background is not None:
             return self.vectors(background, "background").mean(dim=0)
         if self.estimator is None:
-            return None
+            if not zero:
+                raise ValueError(
+                    "background must be given for a module: site vectors (M, N, I) that absent sites average"
+                )
+            return torch.zeros(self.sites, self.module.feature_dim, dtype=torch.float64, device=self.device)
         stored = getattr(self.estimator, "site_means_", None)
-        if stored is None and self.estimator.encoding_.means is not None:
-            stored = torch.zeros_like(self.estimator.encoding_.means)  # vectors are centred at the rows of the fit
         if stored is None:
             raise ValueError(
-                "background must be given: this estimator did not keep the mean site vectors of its rows "
-                "(its feature_map is not centred); pass the table it was fitted on"
+                "background must be given: this estimator did not keep the mean site vectors of its rows; pass the "
+                "table it was fitted on"
             )
         return torch.as_tensor(stored).to(device=self.device, dtype=torch.float64)
 
-    def required_means(self, background: Any) -> Tensor:  # (N, I)
-        """:meth:`means`, refusing a module without a background."""
-        means = self.means(background)
-        if means is None:
-            raise ValueError("background must be given for a module: site vectors (M, N, I) that absent sites average")
-        return means
+    @property
+    def posterior(self) -> Predictive | None:
+        """The posterior of a regressor in closed form, with some rows of its fit; None for other models."""
+        posterior = getattr(self.estimator, "spread_", None)
+        return posterior if isinstance(posterior, Predictive) else None
 
     @property
-    def keeps_rows(self) -> bool:
-        """True where the model keeps some rows of its fit, as a regressor in closed form does."""
-        return getattr(getattr(self.estimator, "spread_", None), "numbers", None) is not None
+    def notes(self) -> list[str]:
+        """What a printed explanation says of the model: that it has no error bars, a distilled one's error."""
+        name, errors = type(self.estimator).__name__, [] if self.error is None else self.error.tolist()
+        none = hasattr(self.estimator, "fit") and self.posterior is None
+        off = ", ".join(f"{error:.2g}" for error in errors)
+        return [
+            *([f"no standard deviations: {name} has no posterior in closed form"] if none else []),
+            *([f"distilled: off by {off} standard deviations on fresh points"] if errors else []),
+        ]
 
     def rows(self, background: Any) -> Tensor:  # (M, N, I)
         """Site vectors of the background; without one those of the fit's rows that the model keeps."""
         if background is not None:
             return self.vectors(background, "background")
-        if not self.keeps_rows:
+        if self.posterior is None:
             raise ValueError(
                 "background must be given: this model keeps no rows of its fit; pass the table it was fitted on"
             )
-        numbers = np.asarray(self.estimator.spread_.numbers, dtype=np.float64)
-        vectors: Tensor = self.estimator.encoding_.vectors(torch.from_numpy(numbers))
+        numbers = torch.from_numpy(np.asarray(self.posterior.numbers, dtype=np.float64))
+        vectors: Tensor = self.estimator.encoding_.vectors(numbers)
         return vectors.to(device=self.device, dtype=torch.float64)
 
     def moments(self, background: Any) -> tuple[Tensor, Tensor | None]:  # (N, I), (N, I, I)
@@ -169,7 +175,7 @@ class Subject:
                     "background must be given: variances need its rows (site vectors for a module, a table for an "
                     "estimator)"
                 )
-            return self.required_means(None), torch.as_tensor(stored).to(self.device, torch.float64)
+            return self.means(None), torch.as_tensor(stored).to(self.device, torch.float64)
         rows = self.vectors(background, "background")
         means = rows.mean(dim=0)
         centred = rows - means
@@ -188,8 +194,8 @@ class Subject:
         cores[-1][:, -1, 0] += self.offset
         return cores
 
-    def train(self, means: Tensor | None) -> DenseTrain | ProductTrain:  # (N, I)
-        """The decision as a train in which an absent site is at its mean, 0 without means."""
+    def train(self, means: Tensor) -> DenseTrain | ProductTrain:  # (N, I)
+        """The decision as a train in which an absent site is at its mean."""
         if isinstance(self.module, DiagonalTT):
             return ProductTrain(Products.of(self.module, self.readout, self.offset), means)
         return DenseTrain(self.cores(), means)
@@ -218,7 +224,7 @@ class Subject:
     ) -> Tensor:  # (B, N, D)
         """Σ_k weight · derivative at start + t_k·way along the part of ``way`` in each site."""
         parts = []
-        for rows in row_chunks(len(way), len(nodes) * self.numbers, way.device):
+        for rows in self.row_chunks(len(way), len(nodes)):
             points = (starts[rows] + nodes[:, None, None, None] * way[rows]).flatten(0, 1)
             slopes = [
                 torch.einsum("k,kbni,bni->bn", weights, gradient.unflatten(0, (len(nodes), -1)), way[rows])
@@ -227,10 +233,10 @@ class Subject:
             parts.append(torch.stack(slopes, dim=-1))
         return torch.cat(parts)
 
-    def grid(self, site: int, given: Any, rows: Tensor | None) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
+    def grid(self, site: int, given: Any, background: Any) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
         """The values of a site's column, those given or all of interest, and their site vectors."""
         if self.estimator is None:
-            return module_grid(self.module, site, given, rows)
+            return module_grid(self.module, site, given, self.vectors(background, "background"))
         values, vectors = estimator_grid(self.estimator, site, given)
         return values, vectors.to(self.device)
 
@@ -239,12 +245,10 @@ class Subject:
         return None if self.estimator is None else estimator_labels(self.estimator, x)
 
     def require_module(self) -> Subject:
-        """Return itself; subjects without a module of dense or diagonal cores raise a TypeError."""
+        """Return itself; of a subject without a module of dense or diagonal cores raise a TypeError."""
+        if isinstance(self.module, Products):
+            raise TypeError("model must be a restt module or estimator here, got Trees: pass its to_module()")
         return self
-
-    def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor | None:  # (B, N, I), (M, N, I) -> (B, N, D)
-        """Shapley values averaged over starts, where there is a quicker way than one after the other."""
-        return None
 
     def in_columns(self, values: Tensor, dim: int) -> Tensor:
         """Values along sites put in the order of results; a column that no site reads has 0."""
@@ -253,12 +257,17 @@ class Subject:
         places = torch.tensor(self.columns, device=values.device)
         return values.new_zeros(shape).index_copy(dim, places, values)
 
+    def by_column(self, values: Tensor) -> list[Tensor]:  # (…, N, I) -> C of (…, I_n)
+        """Site vectors in the order of the table's columns, without padding, as the posterior reads them."""
+        widths = self.module.feature_dims
+        return [values[..., place, : widths[place]].cpu() for place in np.argsort(self.columns).tolist()]
+
     def sites_of(self, columns: Any, name: str = "columns") -> tuple[int, ...]:
         """The sites of columns given by name or number: distinct ones, in the order given."""
         single = isinstance(columns, (str, int, np.integer)) and not isinstance(columns, bool)
-        chosen = [columns] if single else list(columns) if isinstance(columns, Iterable) else None
-        if chosen is None:
+        if not single and not isinstance(columns, Iterable):
             raise TypeError(f"{name} must be columns by name or number, got {shown(columns)}")
+        chosen = [columns] if single else list(columns)
         sites = tuple(self._site(column, name) for column in chosen)
         if len(set(sites)) != len(sites):
             raise ValueError(f"{name} must be distinct, got {shown(chosen)}")
@@ -276,10 +285,6 @@ class Subject:
         if column not in self.columns:
             raise ValueError(f"{name} has {self.names[column]!r}, which the model does not use")
         return self.columns.index(int(column))
-
-
-def _frozen(module: ResTT | DiagonalTT) -> ResTT | DiagonalTT:
-    return copy.deepcopy(module).double().requires_grad_(False)
 
 
 def _decision(estimator: Any, module: ResTT | DiagonalTT) -> tuple[Tensor, Tensor, tuple[str, ...]]:

@@ -53,10 +53,10 @@ def by_order(state: Tensor, steps: Iterable[tuple[Step, Step]], highest: int) ->
     """
     state = state[None]
     for absent, present in steps:
-        orders = min(len(state), highest) + 1
-        grown, kept = present(state[: orders - 1]), absent(state)
-        state = torch.cat([kept, kept.new_zeros(orders - len(kept), *kept.shape[1:])])
-        state[1:] += grown
+        kept, grown = absent(state), present(state[:highest])
+        known = len(kept) - 1
+        kept[1:] += grown[:known]
+        state = torch.cat([kept, grown[known:]]) if len(grown) > known else kept
     return state
 
 

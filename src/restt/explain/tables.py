@@ -46,20 +46,7 @@ class Table(NamedTuple):
 
 
 class Printed:
-    """A result that prints as one table, as text and in notebooks."""
-
-    def _table(self) -> Table:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return self._table().text()
-
-    def _repr_html_(self) -> str:
-        return self._table().html()
-
-
-class Records(Printed):
-    """A result of records that all have the same keys: one row each, in print and as a data frame."""
+    """A result that prints as one table, as text and in notebooks: by default of its records, one row each."""
 
     def _records(self) -> list[dict[str, Any]]:
         raise NotImplementedError
@@ -67,6 +54,12 @@ class Records(Printed):
     def _title(self) -> tuple[str, str]:
         """The title of the printed table and the note below it."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
 
     def to_frame(self) -> Any:
         """A pandas data frame of the numbers."""

@@ -33,10 +33,9 @@ def hard_rows(trees: Trees, x: np.ndarray, seed: int = 0) -> np.ndarray:
     if np.isnan(x).any():
         rows.append(np.full((1, x.shape[1]), np.nan))
     for column in range(x.shape[1]):
-        subject = trees.subject()
-        if column not in subject.columns:
+        if column not in trees.columns:
             continue
-        at, _ = subject.grid(subject.columns.index(column), None, None)
+        at, _ = trees.grid(trees.columns.index(column), None, None)
         single = at.astype(np.float32)
         near = [at, single, np.nextafter(single, np.float32(np.inf)), np.nextafter(single, np.float32(-np.inf))]
         near += [np.nextafter(at, np.inf), np.nextafter(at, -np.inf)]

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
@@ -122,8 +127,7 @@ def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
 
 
 def _containing(trees: explain.Trees, background: np.ndarray) -> torch.Tensor:
-    subject = trees.subject()
-    return subject.train(subject.means(background)).moments(None).containing()
+    return trees.train(trees.means(background)).moments(None).containing()
 
 
 def test_effect_is_the_term_on_the_columns_scale(boosted):
@@ -150,13 +154,13 @@ def test_the_grid_of_a_column_has_every_bin(boosted):
 
 def test_a_train_with_diagonal_cores_is_the_same(boosted):
     _, trees, x, background = boosted
-    module, subject = trees.to_module(), trees.subject()
-    vectors = subject.vectors(x[:20])
+    module = trees.to_module()
+    vectors = trees.vectors(x[:20])
     widths = torch.tensor(module.feature_dims)
     assert bool((vectors.sum(2) == 1).all())
     assert widths.max() == vectors.shape[2]
     np.testing.assert_allclose(module(vectors)[:, 0], trees.predict(x[:20])[:, 0], atol=1e-12)
-    values = explain.shapley_values(module, vectors, subject.vectors(background))
+    values = explain.shapley_values(module, vectors, trees.vectors(background))
     torch.testing.assert_close(explain.shapley_values(trees, x[:20], background), values, **TIGHT)
 
 
@@ -168,6 +172,16 @@ def test_result_objects(boosted):
     whole = explain.explain_global(trees, background, k=5)
     assert len(whole.interactions) == 5
     assert "HistGradientBoostingRegressor" in repr(trees)
+
+
+def test_tables_say_what_is_explained(boosted, forest):
+    _, trees, x, background = forest
+    assert "probability of 2" in repr(explain.explain_local(trees, x[:1], background))
+    assert explain.variance_shares(trees, x).scale == "probability"
+    assert "probability" not in repr(explain.explain_local(boosted[1], boosted[2][:1], boosted[3]))
+    rows = np.nan_to_num(x)
+    margin = explain.from_trees(GradientBoostingClassifier(n_estimators=3).fit(rows, x[:, 2] > 0))
+    assert "raw score of True" in repr(explain.explain_global(margin, rows))
 
 
 def test_columns_that_no_split_reads_have_no_part():

@@ -77,6 +77,20 @@ def test_lightgbm_categories(lightgbm, frame):
     assert "u" in explain.effect(trees, "k", x).grids[0]
 
 
+def test_columns_are_known_by_the_names_that_libraries_give_them(lightgbm, xgboost):
+    x, y = table(missing=False)
+    numbered = pd.DataFrame(x)
+    for model in (lightgbm.LGBMRegressor(n_estimators=5, verbose=-1), xgboost.XGBRegressor(n_estimators=5)):
+        _agrees(explain.from_trees(model.fit(numbered, y)), numbered, model.predict(numbered), 1e-6)
+    spaced = numbered.set_axis(["body mass", "age", "c", "d e f", "g"], axis=1)
+    model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(spaced, y)
+    trees = explain.from_trees(model)
+    assert trees.names[0] == "body_mass"
+    _agrees(trees, spaced[spaced.columns[::-1]], model.predict(spaced))
+    with pytest.raises(ValueError, match=r"without .*'d_e_f'"):
+        trees.predict(spaced.drop(columns="d e f"))
+
+
 def test_lightgbm_linear_leaves_are_refused(lightgbm):
     x, y = table(missing=False)
     model = lightgbm.LGBMRegressor(n_estimators=2, linear_tree=True, verbose=-1).fit(x, y)

@@ -97,6 +97,8 @@ def test_columns_by_name():
     assert trees.names == tuple("abcde")
     turned = explain.shapley_values(trees, frame[:2][list("edcba")], frame)
     np.testing.assert_array_equal(turned, explain.shapley_values(trees, frame[:2], frame))
+    unnamed = explain.from_trees(ensemble.RandomForestRegressor(3, random_state=0).fit(x, y))
+    np.testing.assert_array_equal(unnamed.predict(frame.set_axis(list("aabcc"), axis=1)), unnamed.predict(x))
     with pytest.raises(ValueError, match=r"without .*'c'"):
         trees.predict(frame.drop(columns="c"))
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
+from restt.explain.trees.boosters import read_catboost, read_lightgbm, read_xgboost
 from restt.explain.trees.model import Trees
+from restt.explain.trees.sklearn_trees import KINDS, read_sklearn
 
 __all__ = ["Trees", "from_trees"]
 
-# The packages whose models are read, and the module here that does it.
+# By package the classes that are read.
 _READERS = {
-    "sklearn": "sklearn_trees",
-    "lightgbm": "lightgbm_trees",
-    "xgboost": "xgboost_trees",
-    "catboost": "catboost_trees",
+    "sklearn": (KINDS, read_sklearn),
+    "lightgbm": (("LGBMModel", "Booster"), read_lightgbm),
+    "xgboost": (("XGBModel", "Booster"), read_xgboost),
+    "catboost": (("CatBoost",), read_catboost),
 }
 
 
@@ -58,10 +59,9 @@ def from_trees(model: Any) -> Trees:
     """
     for base in type(model).__mro__:
         package, kind = base.__module__.split(".")[0], base.__name__
-        if package in _READERS:
-            reader = importlib.import_module(f"{__name__}.{_READERS[package]}")
-            if kind in reader.KINDS:
-                return Trees(reader.read(model, kind))
+        kinds, read = _READERS.get(package, ((), None))
+        if read is not None and kind in kinds:
+            return Trees.read(read(model, kind))
     raise TypeError(
         f"model must be a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {type(model).__name__} of "
         f"{type(model).__module__.split('.')[0]}"

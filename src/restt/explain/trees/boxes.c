@@ -1,21 +1,25 @@
 /* Variances of a sum of boxes under independent columns, over pairs of boxes.
 
    In a column that both constrain, a pair has A = a_j a_k where the column is absent and B = P(both sets) where it is
-   averaged with itself, G = B - A; any other column gives the product of the a's. restt.explain.gram has it in torch. */
+   averaged with itself, G = B - A; any other column gives the product of the a's. restt.explain.products has it in torch. */
 
 #include <stdint.h>
 
 #define MOST 64
+
+struct set {
+    double low;     /* probability below the interval */
+    double high;    /* and up to its end */
+    double missing; /* root of the probability of a missing value, 0 where not in the set */
+    double alone;   /* probability of the set */
+};
 
 struct boxes {
     int64_t count, sites, outputs, first, last;
     const int64_t *start;    /* (count + 1): entries of a box, sites growing */
     const int64_t *site;     /* (entries) */
     const int64_t *set;      /* (entries): of a category, its set */
-    const double *low;       /* (entries): probability below the interval */
-    const double *high;      /* (entries): and up to its end */
-    const double *missing;   /* (entries): root of the probability of a missing value, 0 where not in the set */
-    const double *alone;     /* (entries): probability of the set */
+    const struct set *entry; /* (entries) */
     const int64_t *table;    /* (sites): where the overlaps of a category's sets are, -1 for numbers */
     const int64_t *sets;     /* (sites): how many sets it has */
     const double *tables;    /* overlaps of categories' sets */
@@ -29,9 +33,9 @@ struct boxes {
 static inline double overlap(const struct boxes *p, int64_t i, int64_t k) {
     const int64_t table = p->table[p->site[i]];
     if (table >= 0) return p->tables[table + p->set[i] * p->sets[p->site[i]] + p->set[k]];
-    const double low = p->low[i] > p->low[k] ? p->low[i] : p->low[k];
-    const double high = p->high[i] < p->high[k] ? p->high[i] : p->high[k];
-    return (high > low ? high - low : 0.0) + p->missing[i] * p->missing[k];
+    const struct set *x = p->entry + i, *y = p->entry + k;
+    const double low = x->low > y->low ? x->low : y->low, high = x->high < y->high ? x->high : y->high;
+    return (high > low ? high - low : 0.0) + x->missing * y->missing;
 }
 
 static void add(const struct boxes *p, int64_t j, int64_t k, double scale, double value, double *to) {
@@ -47,11 +51,11 @@ static void pair(const struct boxes *p, int64_t j, int64_t k) {
     const int64_t end = p->start[j + 1], last = p->start[k + 1];
     while (i < end && m < last) {
         if (p->site[i] < p->site[m]) {
-            scale *= p->alone[i++];
+            scale *= p->entry[i++].alone;
         } else if (p->site[i] > p->site[m]) {
-            scale *= p->alone[m++];
+            scale *= p->entry[m++].alone;
         } else {
-            a[n] = p->alone[i] * p->alone[m];
+            a[n] = p->entry[i].alone * p->entry[m].alone;
             b[n] = overlap(p, i, m);
             g[n] = b[n] - a[n];
             site[n++] = p->site[i];
@@ -59,8 +63,8 @@ static void pair(const struct boxes *p, int64_t j, int64_t k) {
         }
     }
     if (!n) return;
-    while (i < end) scale *= p->alone[i++];
-    while (m < last) scale *= p->alone[m++];
+    while (i < end) scale *= p->entry[i++].alone;
+    while (m < last) scale *= p->entry[m++].alone;
     if (scale == 0.0) return;
     after[n] = rest[n] = 1.0; /* products of b and of a behind a place */
     for (int64_t t = n - 1; t >= 0; t--) after[t] = after[t + 1] * b[t], rest[t] = rest[t + 1] * a[t];

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from restt.chain.cpu import build
-from restt.explain.gram import Gram
-from restt.explain.products import Group, Products, ProductTrain
+from restt.explain.products import Gram, Group, Products, ProductTrain
 from restt.explain.trees.reader import Tree
 
 SOURCE = Path(__file__).parent / "boxes.c"
@@ -30,13 +29,13 @@ MOST, _CHUNK = 64, 64
 
 _INTEGERS = ("count", "sites", "outputs", "first", "last")
 _POINTERS = (
-    *("start", "site", "set", "low", "high", "missing", "alone", "table", "sets", "tables", "weights"),
+    *("start", "site", "set", "entry", "table", "sets", "tables", "weights"),
     *("whole", "totals", "orders", "pairs"),
 )
 
-# A set of states while a tree is read: bins low … high - 1 and the missing value, or a mask of a category's states.
+# A set of states while a tree is read: bins low … high - 1 and the missing value, or those of a category.
 Interval = tuple[int, int, bool]
-Mask = bytes
+States = Interval | frozenset[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,29 @@ class Column:
         if self.categorical:
             place = np.where(np.append(self.cuts, np.nan)[place] == numbers, place, len(self.cuts))
         return np.where(np.isnan(numbers), self.width - 1, place)
+
+    @property
+    def every(self) -> States:
+        """All states."""
+        return frozenset(range(self.width)) if self.categorical else (0, self.width - 1, True)
+
+    def split(self, tree: Tree, node: int, states: States) -> tuple[States, States]:
+        """The states that go left and right at a node, maybe none."""
+        missing_left = bool(tree.missing_left[node])
+        if isinstance(states, frozenset):
+            listed = frozenset(np.searchsorted(self.cuts, tree.codes[node]).tolist())
+            left = listed if tree.listed_left else self.every - listed  # type: ignore[operator]
+            left = left | {self.width - 1} if missing_left else left - {self.width - 1}
+            return states & left, states - left
+        low, high, missing = states
+        cut = min(max(low, int(np.searchsorted(self.cuts, tree.threshold[node])) + 1), high)
+        parts = (low, cut, missing and missing_left), (cut, high, missing and not missing_left)
+        # An empty interval is one set, wherever it lies.
+        left, right = ((0, 0, part[2]) if part[0] >= part[1] else part for part in parts)
+        return left, right
+
+
+_NONE: tuple[States, States] = (0, 0, False), frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +111,7 @@ class Sets:
         return inside.double()
 
 
-def states_of(trees: Sequence[Tree], columns: int) -> list[Column]:
+def states_of(trees: Sequence[Tree], columns: int) -> tuple[Column, ...]:
     """The states of each column: bins between all thresholds, codes of all lists."""
     cuts: list[set[float]] = [set() for _ in range(columns)]
     categorical = set()
@@ -99,13 +121,13 @@ def states_of(trees: Sequence[Tree], columns: int) -> list[Column]:
             cuts[column].update(tree.codes[node].tolist() if node in tree.codes else [tree.threshold[node]])
             if node in tree.codes:
                 categorical.add(column)
-    return [Column(np.array(sorted(own), dtype=np.float64), n in categorical) for n, own in enumerate(cuts)]
+    return tuple(Column(np.array(sorted(own), dtype=np.float64), n in categorical) for n, own in enumerate(cuts))
 
 
 def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[int], constant: np.ndarray) -> Products:
     """The leaves of all trees, equal boxes once; ``sites`` are the columns that some split reads."""
     place = {column: site for site, column in enumerate(sites)}
-    numbered: list[dict[Interval | Mask, int]] = [{} for _ in sites]
+    numbered: list[dict[States, int]] = [{} for _ in sites]
     merged: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     for tree in trees:
         for box, value in _leaves(tree, columns):
@@ -124,55 +146,29 @@ def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[i
     return Products(sets, groups, torch.from_numpy(np.array(constant, dtype=np.float64)))
 
 
-def _leaves(tree: Tree, columns: Sequence[Column]) -> Iterator[tuple[dict[int, Interval | Mask], np.ndarray]]:
+def _leaves(tree: Tree, columns: Sequence[Column]) -> Iterator[tuple[dict[int, States], np.ndarray]]:
     """Every leaf that some row reaches: the states of the columns it constrains, and its value."""
-    stack: list[tuple[int, dict[int, Interval | Mask]]] = [(0, {})]
+    stack: list[tuple[int, dict[int, States]]] = [(0, {})]
     while stack:
         node, box = stack.pop()
         index = int(tree.column[node])
         if index < 0:
-            yield {n: states for n, states in box.items() if states != _all(columns[n])}, tree.value[node]
+            yield {n: states for n, states in box.items() if states != columns[n].every}, tree.value[node]
             continue
-        column = columns[index]
-        parts = _split(tree, node, column, box.get(index, _all(column)))
+        parts = columns[index].split(tree, node, box.get(index, columns[index].every))
         for child, states in zip((tree.left[node], tree.right[node]), parts, strict=True):
-            if states is not None:
+            if states not in _NONE:
                 stack.append((int(child), {**box, index: states}))
 
 
-def _all(column: Column) -> Interval | Mask:
-    return b"\1" * column.width if column.categorical else (0, column.width - 1, True)
-
-
-def _split(
-    tree: Tree, node: int, column: Column, states: Interval | Mask
-) -> tuple[Interval | Mask | None, Interval | Mask | None]:
-    """The states that go left and right; None for none at all."""
-    missing_left = bool(tree.missing_left[node])
-    if not isinstance(states, bytes):
-        low, high, missing = states
-        cut = int(np.searchsorted(column.cuts, tree.threshold[node])) + 1
-        left = (low, max(low, min(high, cut)), missing and missing_left)
-        right = (min(high, max(low, cut)), high, missing and not missing_left)
-        # An empty interval is one set, wherever it lies.
-        parts = [(0, 0, each[2]) if each[0] >= each[1] else each for each in (left, right)]
-        return tuple(None if each == (0, 0, False) else each for each in parts)  # type: ignore[return-value]
-    goes_left = np.full(column.width, not tree.listed_left)
-    goes_left[np.searchsorted(column.cuts, tree.codes[node])] = tree.listed_left
-    goes_left[-1] = missing_left
-    inside = np.frombuffer(states, dtype=bool)
-    masks = (inside & goes_left, inside & ~goes_left)
-    return tuple(mask.tobytes() if mask.any() else None for mask in masks)  # type: ignore[return-value]
-
-
-def _sets(column: Column, listed: list[Interval | Mask]) -> Sets:
+def _sets(column: Column, listed: list[States]) -> Sets:
+    parts = torch.tensor([(0, 0, 0) if isinstance(own, frozenset) else own for own in listed]).long().reshape(-1, 3)
+    table = None
     if column.categorical:
-        masks = [np.frombuffer(mask, dtype=bool) for mask in listed if isinstance(mask, bytes)]
-        table = np.stack(masks) if masks else np.zeros((0, column.width), dtype=bool)
-        none = torch.zeros(len(table), dtype=torch.int64)
-        return Sets(column.width, none, none, none.bool(), torch.from_numpy(table).double())
-    parts = torch.tensor([[int(part) for part in each] for each in listed], dtype=torch.int64).reshape(-1, 3)
-    return Sets(column.width, parts[:, 0], parts[:, 1], parts[:, 2].bool())
+        table = torch.zeros(len(listed), column.width, dtype=torch.float64)
+        for row, states in zip(table, listed, strict=True):
+            row[list(states)] = 1.0
+    return Sets(column.width, parts[:, 0], parts[:, 1], parts[:, 2].bool(), table)
 
 
 class _Arguments(ctypes.Structure):
@@ -194,7 +190,7 @@ class BoxTrain(ProductTrain):
             return inside * mean[: sets.width].clamp(min=0).sqrt() * (own >= 0)[:, None]
 
         weights, absent, line, constant = self.parts()
-        return BoxGram(weights, absent, line, constant, features, self.products, self.means)
+        return BoxGram(weights, absent, line >= 0, constant, features, self.products, self.means)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,32 +226,24 @@ def sweep(boxes: Products, means: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
     if library is None or boxes.degree > MOST or not boxes.groups:
         return None
     sites, outputs = boxes.sites, len(boxes.constant)
-    low, high, missing, chosen = [], [], [], []
-    table, tables, place = [], [np.zeros(0)], 0
+    entries, places, tables = [], [], [np.zeros(0)]
     for sets, mean in zip(boxes.lines, means, strict=True):
         own = mean[: sets.width]
         until = torch.nn.functional.pad(own[:-1].cumsum(0), (1, 0))
-        low.append(until[sets.low])
-        high.append(until[sets.high])
-        missing.append(sets.missing * own[-1].clamp(min=0).sqrt())
-        chosen.append(torch.arange(len(sets)))
-        table.append(-1 if sets.table is None else place)
+        missing = sets.missing * own[-1].clamp(min=0).sqrt()
+        entries.append(torch.stack([until[sets.low], until[sets.high], missing, sets.seen(own[None])[:, 0]], 1))
+        places.append(-1 if sets.table is None else sum(map(len, tables)))
         if sets.table is not None:
             tables.append(((sets.table * own) @ sets.table.T).numpy().ravel())
-            place += len(tables[-1])
-    line = torch.cat([group.line.flatten() for group in boxes.groups])
+    line, site = (torch.cat([getattr(group, n).flatten() for group in boxes.groups]) for n in ("line", "site"))
     sizes = [group.site.shape[1] for group in boxes.groups for _ in range(len(group.site))]
     given = {
         "start": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        "site": torch.cat([group.site.flatten() for group in boxes.groups]).numpy(),
-        "set": torch.cat(chosen)[line].numpy(),
-        **{
-            name: torch.cat(parts)[line].double().contiguous().numpy()
-            for name, parts in (("low", low), ("high", high), ("missing", missing))
-        },
-        "alone": boxes.seen(means[None])[line, 0].contiguous().numpy(),
-        "table": np.array(table, dtype=np.int64),
-        "sets": np.array([len(sets) for sets in boxes.lines], dtype=np.int64),
+        "site": site.numpy(),
+        "set": (line - torch.tensor(boxes.starts)[site]).numpy(),
+        "entry": torch.cat(entries)[line].numpy(),
+        "table": np.array(places, dtype=np.int64),
+        "sets": np.array(list(map(len, boxes.lines)), dtype=np.int64),
         "tables": np.concatenate(tables),
         "weights": torch.cat([group.weights for group in boxes.groups]).contiguous().numpy(),
     }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from math import factorial
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import beta
 from torch import Tensor
 
 from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
+from restt.explain.columns import OTHER, grid_values
 from restt.explain.products import Products
 from restt.explain.subject import Subject
 from restt.explain.trees.boxes import BoxTrain, Column, boxes_of, states_of
@@ -22,11 +22,13 @@ from restt.explain.trees.reader import Ensemble
 _MOST = 62
 
 
-class Trees:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trees(Subject):
     """A tree ensemble as an exact train: one product per distinct leaf box, one site per column that a split reads.
 
     Made by :func:`restt.explain.from_trees`, read by every function of :mod:`restt.explain` with tables as the model
-    takes them. All of them need a ``background``: trees do not keep the rows of their fit.
+    takes them. All of them need a ``background``: trees do not keep the rows of their fit. A site vector is one-hot in
+    the states of a column.
 
     Attributes
     ----------
@@ -39,88 +41,66 @@ class Trees:
         probabilities for forests.
     """
 
-    def __init__(self, ensemble: Ensemble) -> None:
-        self.library, self.names, self.outputs = ensemble.library, ensemble.names, ensemble.outputs
-        self.scale = ensemble.scale
-        self._numbers, self._levels = ensemble.numbers, ensemble.level_names or {}
-        self._states = states_of(ensemble.trees, len(self.names))
-        read = {int(column) for tree in ensemble.trees for column in tree.column[tree.column >= 0]}
-        self._sites = tuple(sorted(read)) or (0,)
-        self._boxes = boxes_of(ensemble.trees, self._states, self._sites, ensemble.constant)
-        self._trees = len(ensemble.trees)
+    module: Products
+    estimator: Ensemble
+    states: tuple[Column, ...] = ()
+
+    @classmethod
+    def read(cls, ensemble: Ensemble) -> Trees:
+        """The trees of a library's model."""
+        states = states_of(ensemble.trees, len(ensemble.names))
+        sites = tuple(sorted({int(n) for tree in ensemble.trees for n in tree.column[tree.column >= 0]})) or (0,)
+        boxes = boxes_of(ensemble.trees, states, sites, ensemble.constant)
+        eye = torch.eye(len(ensemble.outputs), dtype=torch.float64)
+        return cls(boxes, sites, ensemble.names, ensemble.outputs, eye, 0 * eye[0], ensemble, states=states)
+
+    @property
+    def library(self) -> str:
+        """Where the model came from."""
+        return self.estimator.library
+
+    @property
+    def scale(self) -> str:
+        """What outputs are."""
+        return self.estimator.scale
 
     def __repr__(self) -> str:
-        boxes = sum(len(group.site) for group in self._boxes.groups)
+        boxes = sum(len(group.site) for group in self.module.groups)
         return (
-            f"Trees of {self.library}: {self._trees} trees, {boxes} distinct boxes of up to {self._boxes.degree} of "
-            f"{len(self._sites)} columns with up to {self._boxes.feature_dim} states, {self.scale} of "
-            f"{', '.join(self.outputs)}"
+            f"Trees of {self.library}: {len(self.estimator.trees)} trees, {boxes} distinct boxes of up to "
+            f"{self.module.degree} of {self.sites} columns with up to {self.module.feature_dim} states, "
+            f"{self.scale} of {', '.join(self.outputs)}"
         )
 
     def predict(self, X: Any) -> np.ndarray:  # (B, D)
         """Evaluate the boxes: the model's own prediction on the scale of ``scale``."""
-        subject = self.subject()
         with torch.no_grad():
-            return subject.decide(subject.vectors(X)).numpy()
-
-    def subject(self) -> TreeSubject:
-        """The boxes as explanations read them."""
-        eye = torch.eye(len(self.outputs), dtype=torch.float64)
-        return TreeSubject(self._boxes, self._sites, self.names, self.outputs, eye, eye.new_zeros(len(eye)), self)
+            return self.decide(self.vectors(X)).numpy()
 
     def to_module(self) -> DiagonalTT:
         """The ensemble as a residual train with diagonal cores, on one-hot vectors of each column's states."""
-        tables, codes, constant = [], [], self._boxes.constant
-        for n, (sets, start) in enumerate(zip(self._boxes.lines, self._boxes.starts, strict=True)):
+        tables, codes, constant = [], [], self.module.constant
+        for n, (sets, start) in enumerate(zip(self.module.lines, self.module.starts, strict=True)):
             every = torch.arange(len(sets))
             tables.append(torch.cat([torch.ones(1, sets.width).double(), sets.members(every)])[None])
             # Vector 0 is that of a box without a set in this column; without a split there is one box of weight 0.
-            codes.append(torch.cat([g.at(n, every + 1, start) for g in self._boxes.groups] or [torch.zeros(1).long()]))
-        weights = torch.cat([g.weights for g in self._boxes.groups] or [torch.zeros_like(constant)[None]])
+            codes.append(torch.cat([g.at(n, every + 1, start) for g in self.module.groups] or [torch.zeros(1).long()]))
+        weights = torch.cat([g.weights for g in self.module.groups] or [torch.zeros_like(constant)[None]])
         code = torch.stack(codes, 1)
         return DiagonalTT(tables, code, torch.zeros(code.shape).double(), weights[None], constant=constant)
 
-
-def _label(names: list[Any], code: float) -> Any:
-    known = code == code and 0 <= code < len(names)
-    return names[int(code)] if known else np.nan if code != code else "other"
-
-
-def _all_values(column: Column, levels: list[Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Every state: of a column of numbers at both ends of its bin, of which the outer ones are a twentieth wide."""
-    if column.categorical:
-        codes = column.cuts.tolist()
-        names = codes if levels is None else [_label(levels, code) for code in codes]
-        return np.array([*names, "other", np.nan], dtype=object), np.arange(column.width)
-    # A border at float32's end parts missing values from numbers.
-    cuts = column.cuts[np.abs(column.cuts) < np.finfo(np.float32).max]
-    if not len(cuts):
-        return np.zeros(1), column.states(np.zeros(1))
-    margin = 0.05 * (cuts[-1] - cuts[0]) or 1.0
-    values = np.concatenate([[cuts[0] - margin], np.stack([cuts, np.nextafter(cuts, np.inf)], 1).ravel()])
-    values = np.append(values, cuts[-1] + margin)
-    return values, column.states(values)
-
-
-@dataclass(frozen=True, eq=False)
-class TreeSubject(Subject):
-    """Boxes in the place of a module, trees in that of an estimator; a site vector is one-hot in a column's states."""
-
-    module: Products
-    estimator: Trees
-
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I)
         """One-hot vectors of a table's states."""
-        numbers = self.estimator._numbers(x)
+        numbers = self.estimator.numbers(x)
         if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
             raise ValueError(f"{name} must be a table of {len(self.names)} columns, got {shown(x)}")
         if not len(numbers):
             raise ValueError(f"{name} must have at least one row, got none")
-        states = np.stack([self.estimator._states[c].states(numbers[:, c]) for c in self.columns], 1)
+        states = np.stack([self.states[c].states(numbers[:, c]) for c in self.columns], 1)
         vectors = torch.zeros(*states.shape, self.module.feature_dim, dtype=torch.float64)
         return vectors.scatter_(2, torch.from_numpy(states)[..., None], 1.0)
 
-    def means(self, background: Any) -> Tensor:  # (N, I)
+    def means(self, background: Any, zero: bool = False) -> Tensor:  # (N, I)
         """Shares of the background's rows in each state."""
         if background is None:
             raise ValueError("background must be given: trees do not keep the rows of their fit; pass a table of rows")
@@ -130,38 +110,29 @@ class TreeSubject(Subject):
         """Means of the states, from which their covariances follow."""
         return self.means(background), None
 
-    def train(self, means: Tensor | None) -> BoxTrain:
+    def train(self, means: Tensor) -> BoxTrain:
         """The boxes, centred."""
         return BoxTrain(self.module, means)
-
-    def require_module(self) -> Subject:
-        """Refuse what needs a module."""
-        raise TypeError("model must be a restt module or estimator here, got Trees: pass its to_module()")
 
     def path_slopes(self, starts: Tensor, way: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:  # (B, N, D)
         """Weighted derivatives along a line, box by box."""
         return self.module.path_slopes(starts, way, nodes, weights)
 
-    def grid(self, site: int, given: Any, rows: Tensor | None) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
+    def grid(self, site: int, given: Any, background: Any) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
         """The values of a column, those given or both ends of every bin, and their site vectors."""
-        column, levels = self.estimator._states[self.columns[site]], self.estimator._levels.get(self.columns[site])
+        column, levels = self.states[self.columns[site]], self.estimator.levels.get(self.columns[site])
         if given is None:
             values, states = _all_values(column, levels)
         else:
-            listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-            unknown = [value for value in listed if levels is not None and value == value and value not in levels]
-            if unknown:
-                raise ValueError(f"grid has {shown(unknown[0])}, which is not one of the levels {shown(levels)}")
-            codes = [levels.index(value) if levels is not None and value == value else value for value in listed]
-            values = np.array(listed, dtype=np.float64 if levels is None else object)
-            states = column.states(np.array(codes, dtype=np.float64))
+            values, codes = grid_values(given, levels)
+            states = column.states(codes)
         return values, torch.eye(self.module.feature_dim, dtype=torch.float64)[torch.from_numpy(states)]
 
     def labels(self, x: Any) -> np.ndarray:  # (B, C) object
         """A table's values as a reader knows them."""
-        numbers = self.estimator._numbers(x)
+        numbers = self.estimator.numbers(x)
         labels = numbers.astype(object)
-        for column, names in self.estimator._levels.items():
+        for column, names in self.estimator.levels.items():
             labels[:, column] = [_label(names, code) for code in numbers[:, column].tolist()]
         return labels
 
@@ -178,14 +149,34 @@ class TreeSubject(Subject):
             size = group.site.shape[1]
             if size > _MOST:
                 raise ValueError(f"a leaf constrains {size} columns, more than the {_MOST} of background_mode='joint'")
-            gains, bits = _gains(size), np.int64(1) << np.arange(size)
+            bits = np.int64(1) << np.arange(size)
             sites, weights = group.site.numpy(), group.weights.numpy()
             for number, line in enumerate(group.line.numpy()):
                 ours, place = np.unique(bits @ inside[line], return_inverse=True)  # (P,), (B,)
                 theirs, counts = np.unique(bits @ there[line], return_counts=True)  # (Q,)
-                own = _between(ours, theirs, counts / len(rows), size, gains)  # (P, d)
+                own = _between(ours, theirs, counts / len(rows), size)  # (P, d)
                 values[sites[number]] += own.T[:, place, None] * weights[number]
         return torch.from_numpy(values.transpose(1, 0, 2).copy())
+
+
+def _label(levels: list[Any], code: float) -> Any:
+    return np.nan if code != code else levels[int(code)] if 0 <= code < len(levels) else OTHER
+
+
+def _all_values(column: Column, levels: list[Any] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Every state: of a column of numbers at both ends of its bin, of which the outer ones are a twentieth wide."""
+    if column.categorical:
+        codes = column.cuts.tolist()
+        names = codes if levels is None else [_label(levels, code) for code in codes]
+        return np.array([*names, OTHER, np.nan], dtype=object), np.arange(column.width)
+    # A border at float32's end parts missing values from numbers.
+    cuts = column.cuts[np.abs(column.cuts) < np.finfo(np.float32).max]
+    values = np.zeros(1)
+    if len(cuts):
+        margin = 0.05 * (cuts[-1] - cuts[0]) or 1.0
+        ends = np.stack([cuts, np.nextafter(cuts, np.inf)], 1).ravel()
+        values = np.concatenate([cuts[:1] - margin, ends, cuts[-1:] + margin])
+    return values, column.states(values)
 
 
 def _between(
@@ -193,22 +184,14 @@ def _between(
     theirs: np.ndarray,  # (Q,)
     shares: np.ndarray,  # (Q,) of the background
     size: int,
-    gains: np.ndarray,  # (d+1, d+1)
 ) -> np.ndarray:  # (P, d)
     full = (np.int64(1) << size) - 1
-    possible = (ours[:, None] | theirs) == full
-    p, q = np.bitwise_count(ours[:, None] & ~theirs), np.bitwise_count(~ours[:, None] & theirs & full)
-    gain, loss = np.where(possible, gains[p, q] * shares, 0.0), np.where(possible, gains[q, p] * shares, 0.0)
+    counts = np.bitwise_count(ours[:, None] & ~theirs), np.bitwise_count(~ours[:, None] & theirs & full)
+    gains = beta(np.arange(size + 1)[:, None], np.arange(1, size + 2))  # (p-1)! q!/(p+q)!
+    gains[0] = 0.0
+    possible = np.where((ours[:, None] | theirs) == full, shares, 0.0)
+    gain, loss = possible * gains[counts], possible * gains[counts[::-1]]
     # A column inside of ours alone gains, of theirs alone loses; summed over patterns of the background.
     ours_bits, theirs_bits = ((bits[:, None] >> np.arange(size) & 1).astype(np.float64) for bits in (ours, theirs))
     gained: np.ndarray = ours_bits * (gain @ (1 - theirs_bits)) - (1 - ours_bits) * (loss @ theirs_bits)
     return gained
-
-
-def _gains(size: int) -> np.ndarray:  # (d+1, d+1)
-    """(p-1)! q!/(p+q)! for p > 0 and p + q of at most ``size``, else 0."""
-    gains = np.zeros((size + 1, size + 1))
-    for p in range(1, size + 1):
-        for q in range(size + 1 - p):
-            gains[p, q] = factorial(p - 1) * factorial(q) / factorial(p + q)
-    return gains

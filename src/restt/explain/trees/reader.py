@@ -1,7 +1,7 @@
 """What a reader of a library's model returns, and helpers that readers share.
 
-A module per library has ``KINDS``, the classes that it reads, and ``read(model, kind)``, which returns an
-:class:`Ensemble`.
+Readers are functions ``read(model, kind)`` that return an :class:`Ensemble`; ``kind`` is the name of the class that
+they know.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ensemble:
     trees: Sequence[Tree]
     constant: np.ndarray  # (D,)
     numbers: Callable[[Any], np.ndarray]  # table -> (B, C) as the splits compare them, NaN where missing
-    level_names: dict[int, list[Any]] | None = None  # by column: what a code stands for
+    levels: Mapping[int, list[Any]] = field(default_factory=dict)  # by column: what a code stands for
 
 
 class Split(NamedTuple):
@@ -65,25 +65,26 @@ def nested_tree(root: Any, read: Callable[[Any], Split | np.ndarray], listed_lef
         parsed.append(read(node))
         if isinstance(parsed[-1], Split):
             nodes += [parsed[-1].left, parsed[-1].right]
-    inner = [place for place, node in enumerate(parsed) if isinstance(node, Split)]
-    size, outputs = len(parsed), len(next(node for node in parsed if not isinstance(node, Split)))
-    column, left, right = np.full(size, -1), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    threshold, missing_left, value = np.zeros(size), np.zeros(size, dtype=bool), np.zeros((size, outputs))
-    codes = {}
-    left[inner] = 1 + 2 * np.arange(len(inner))  # children are listed two by two, in the order of their parents
-    right[inner] = left[inner] + 1
-    for place, node in enumerate(parsed):
-        if not isinstance(node, Split):
-            value[place] = node
-            continue
-        column[place], threshold[place], missing_left[place] = node.column, node.threshold, node.missing_left
-        if node.codes is not None:
-            codes[place] = np.asarray(node.codes)
-    return Tree(column, left, right, threshold, missing_left, value, codes, listed_left)
+    leaf = Split(-1, None, None)
+    splits = [node if isinstance(node, Split) else leaf for node in parsed]
+    nothing = np.zeros(len(next(node for node in parsed if not isinstance(node, Split))))
+    inner = np.array([split is not leaf for split in splits])
+    left = np.where(inner, 2 * inner.cumsum() - 1, 0)  # children are listed two by two, in the order of their parents
+    return Tree(
+        np.array([split.column for split in splits]),
+        left,
+        left + 1,
+        np.array([split.threshold for split in splits]),
+        np.array([split.missing_left for split in splits]),
+        np.stack([nothing if isinstance(node, Split) else node for node in parsed]),
+        {place: np.asarray(split.codes) for place, split in enumerate(splits) if split.codes is not None},
+        listed_left,
+    )
 
 
-def output_names(classes: Any, count: int) -> tuple[str, ...]:
+def output_names(model: Any, count: int) -> tuple[str, ...]:
     """Names of the outputs: the classes, of two with one output the second; y for numbers."""
+    classes = getattr(model, "classes_", None)
     names = () if classes is None else tuple(map(str, np.asarray(classes).tolist()))
     if len(names) == max(2, count):
         return names[1:] if count == 1 else names
@@ -98,18 +99,19 @@ def column_names(given: Iterable[Any] | None, count: int) -> tuple[str, ...]:
 def columns_of(X: Any, names: Sequence[str], named: bool) -> list[Any]:
     """The columns in the model's order; a frame's by name where ``named`` says that the model knows them."""
     labels = getattr(X, "columns", None)
-    if labels is not None:
-        if named:
-            absent = [name for name in names if name not in list(labels)]
-            if absent:
-                raise ValueError(f"X must have the columns of the fit, got a table without {shown(absent)}")
-            return [X[name] for name in names]
-        if len(labels) == len(names):
-            return [X[name] for name in labels]
-    else:
+    if labels is None:
         table = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         if table.ndim == 2 and table.shape[1] == len(names):
             return list(table.T)
+    elif named:
+        # Models know numbers as text, and LightGBM has underscores for spaces.
+        known = {str(label).replace(" ", "_"): label for label in labels} | {str(label): label for label in labels}
+        absent = [name for name in names if name not in known]
+        if absent:
+            raise ValueError(f"X must have the columns of the fit, got a table without {shown(absent)}")
+        return [X[known[name]] for name in names]
+    elif len(labels) == len(names):
+        return [X.iloc[:, n] if hasattr(X, "iloc") else X[label] for n, label in enumerate(labels)]
     raise ValueError(f"X must be a table of {len(names)} columns, got {shown(X)}")
 
 

@@ -13,67 +13,54 @@ _FAMILIES = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "Gradien
 KINDS = tuple(f"{family}{task}" for family in _FAMILIES for task in ("Regressor", "Classifier"))
 
 
-def read(model: Any, kind: str) -> Ensemble:
+def read_sklearn(model: Any, kind: str) -> Ensemble:
     """The trees of a fitted estimator; ``kind`` is its class's name."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
     if kind.startswith("Hist"):
         return _histogram(model, kind)
-    if kind.startswith("Gradient"):
-        return _boosted(model, kind)
-    return _averaged(model, kind, [model] if hasattr(model, "tree_") else list(model.estimators_))
+    scale, trees, constant = (_boosted if kind.startswith("Gradient") else _averaged)(model, kind)
+    given = getattr(model, "feature_names_in_", None)
+    names = column_names(given, model.n_features_in_)
+    missing = bool(model.__sklearn_tags__().input_tags.allow_nan)
+    numbers = partial(numbers_of, names=names, named=given is not None, single=True, missing=missing)
+    outputs = output_names(model, len(constant))
+    return Ensemble(f"scikit-learn's {kind}", names, outputs, scale, trees, constant, numbers)
 
 
-def _averaged(model: Any, kind: str, members: list[Any]) -> Ensemble:
+def _averaged(model: Any, kind: str) -> tuple[str, list[Tree], np.ndarray]:
     """The mean of values, or of the classes' shares in each leaf."""
     classes = kind.endswith("Classifier")
     if classes and model.n_outputs_ > 1:
         raise ValueError(f"model must have one output of classes, got {kind} with {model.n_outputs_}")
-    trees = []
+    members, trees = [model] if hasattr(model, "tree_") else list(model.estimators_), []
     for member in members:
         value = member.tree_.value[:, 0, :] if classes else member.tree_.value[:, :, 0]  # (K, D)
         if classes:
             value = value / value.sum(1, keepdims=True)
             value = value[:, 1:] if value.shape[1] == 2 else value
         trees.append(_tree(member.tree_, value / len(members)))
-    return _ensemble(model, kind, "probability" if classes else "y", trees, np.zeros(trees[0].value.shape[1]))
+    return "probability" if classes else "y", trees, np.zeros(trees[0].value.shape[1])
 
 
-def _boosted(model: Any, kind: str) -> Ensemble:
+def _boosted(model: Any, kind: str) -> tuple[str, list[Tree], np.ndarray]:
     if model.init is not None and model.init != "zero":
         raise ValueError(f"model must start from a constant, got {kind} with init={model.init!r}")
-    unit = model.learning_rate * np.eye(model.estimators_.shape[1])  # of (stages, D)
+    units = model.learning_rate * np.eye(model.estimators_.shape[1])  # of (stages, D)
     trees = [
-        _tree(member.tree_, member.tree_.value[:, 0] * unit[place])
+        _tree(member.tree_, member.tree_.value[:, 0] * unit)
         for stage in model.estimators_
-        for place, member in enumerate(stage)
+        for member, unit in zip(stage, units, strict=True)
     ]
     start = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))[0]
-    scale = "raw score" if kind.endswith("Classifier") else "y"
-    return _ensemble(model, kind, scale, trees, np.asarray(start, dtype=np.float64))
+    return "raw score" if kind.endswith("Classifier") else "y", trees, np.asarray(start, dtype=np.float64)
 
 
 def _tree(tree: Any, value: np.ndarray) -> Tree:
     leaf = tree.children_left < 0
-    missing = getattr(tree, "missing_go_to_left", None)
-    return Tree(
-        np.where(leaf, -1, tree.feature),
-        tree.children_left,
-        tree.children_right,
-        tree.threshold,
-        np.zeros(len(leaf), dtype=bool) if missing is None else np.asarray(missing).astype(bool),
-        value,
-    )
-
-
-def _ensemble(model: Any, kind: str, scale: str, trees: list[Tree], constant: np.ndarray) -> Ensemble:
-    given = getattr(model, "feature_names_in_", None)
-    names = column_names(given, model.n_features_in_)
-    missing = bool(model.__sklearn_tags__().input_tags.allow_nan)
-    numbers = partial(numbers_of, names=names, named=given is not None, single=True, missing=missing)
-    outputs = output_names(getattr(model, "classes_", None), len(constant))
-    return Ensemble(f"scikit-learn's {kind}", names, outputs, scale, trees, constant, numbers)
+    column, missing = np.where(leaf, -1, tree.feature), np.asarray(tree.missing_go_to_left).astype(bool)
+    return Tree(column, tree.children_left, tree.children_right, tree.threshold, missing, value)
 
 
 def _histogram(model: Any, kind: str) -> Ensemble:
@@ -84,57 +71,54 @@ def _histogram(model: Any, kind: str) -> Ensemble:
     # Encoded columns of categories stand first in what the trees read.
     places = np.concatenate([categories, np.flatnonzero(~encoded)]) if recodes else np.arange(len(names))
     constant = np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)
-    unit = np.eye(len(constant))
-    trees = []
-    for stage in model._predictors:
-        for place, predictor in enumerate(stage):
-            nodes = predictor.nodes
-            leaf = nodes["is_leaf"].astype(bool)
-            trees.append(
-                Tree(
-                    np.where(leaf, -1, places[nodes["feature_idx"]]),
-                    nodes["left"].astype(np.int64),
-                    nodes["right"].astype(np.int64),
-                    nodes["num_threshold"].astype(np.float64),
-                    nodes["missing_go_to_left"].astype(bool),
-                    nodes["value"][:, None] * unit[place],
-                    {
-                        int(node): _set_bits(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]])
-                        for node in np.flatnonzero(nodes["is_categorical"].astype(bool) & ~leaf)
-                    },
-                )
-            )
-    levels = None
+    levels = {}
     if recodes and len(categories):
         encoders = model._preprocessor.named_transformers_["encoder"].categories_
         levels = {
             int(column): [level for level in own.tolist() if level == level]
             for column, own in zip(categories, encoders, strict=True)
         }
-    linked = kind.endswith("Classifier") or model.loss in ("poisson", "gamma")
+    known_bits, rows = model._bin_mapper.make_known_categories_bitsets() if len(categories) else ((), ())
+    known = {column: _set_bits(known_bits[rows[np.flatnonzero(places == column)[0]]]) for column in categories}
+
+    def numbers(X: Any) -> np.ndarray:  # (B, C)
+        """What the trees compare, in the table's order; an unseen category goes where a missing one does."""
+        read = model._preprocess_X(X, reset=False)
+        found = np.empty(read.shape, dtype=np.float64)
+        found[:, places] = read
+        for column, codes in known.items():
+            found[~np.isin(found[:, column], codes), column] = np.nan
+        return found
+
     return Ensemble(
         f"scikit-learn's {kind}",
         names,
-        output_names(getattr(model, "classes_", None), len(constant)),
-        "raw score" if linked else "y",
-        trees,
+        output_names(model, len(constant)),
+        "raw score" if kind.endswith("Classifier") or model.loss in ("poisson", "gamma") else "y",
+        [
+            _histogram_tree(predictor, places, unit)
+            for stage in model._predictors
+            for predictor, unit in zip(stage, np.eye(len(constant)), strict=True)
+        ],
         constant,
-        partial(_histogram_numbers, model, places, categories),
+        numbers,
         levels,
     )
 
 
-def _histogram_numbers(model: Any, places: np.ndarray, categories: np.ndarray, X: Any) -> np.ndarray:
-    """Numbers that the trees compare, in the table's order; an unseen category goes where a missing one does."""
-    read = model._preprocess_X(X, reset=False)
-    numbers = np.empty(read.shape, dtype=np.float64)
-    numbers[:, places] = read
-    if len(categories):
-        known_bits, rows = model._bin_mapper.make_known_categories_bitsets()
-        for column in categories:
-            known = _set_bits(known_bits[rows[int(np.flatnonzero(places == column)[0])]])
-            numbers[~np.isin(numbers[:, column], known), column] = np.nan
-    return numbers
+def _histogram_tree(predictor: Any, places: np.ndarray, unit: np.ndarray) -> Tree:
+    nodes = predictor.nodes
+    leaf = nodes["is_leaf"].astype(bool)
+    listed = np.flatnonzero(nodes["is_categorical"].astype(bool) & ~leaf).tolist()
+    return Tree(
+        np.where(leaf, -1, places[nodes["feature_idx"]]),
+        nodes["left"].astype(np.int64),
+        nodes["right"].astype(np.int64),
+        nodes["num_threshold"].astype(np.float64),
+        nodes["missing_go_to_left"].astype(bool),
+        nodes["value"][:, None] * unit,
+        {node: _set_bits(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]]) for node in listed},
+    )
 
 
 def _set_bits(words: np.ndarray) -> np.ndarray:  # (W,) uint32 -> (K,) int
