@@ -89,8 +89,9 @@ def test_with_mse_the_predicted_class_is_the_most_probable(outputs, shares):
     X, y = small_table("classification")
     estimator = small(loss="mse", hidden=()).fit(X, y)
     with torch.no_grad():
-        estimator.module_.layers[0].weight.zero_()
-        estimator.module_.layers[0].bias.copy_(torch.tensor([outputs]))
+        weight, bias = estimator.module_.parameters()
+        weight.zero_()
+        bias.copy_(torch.tensor([outputs]))
     assert estimator.predict_proba(X[:1]).tolist() == [shares]
     assert estimator.predict(X[:1]).tolist() == [1]
 
@@ -214,7 +215,7 @@ def test_a_prediction_does_not_depend_on_the_other_rows():
     estimator = small("regression").fit(X, y)
     alone = np.concatenate([estimator.predict(row[None]) for row in X])
     np.testing.assert_allclose(alone, estimator.predict(X), rtol=1e-12, atol=1e-13)
-    assert estimator.module_.layers[0].weight.dtype == torch.float32
+    assert next(estimator.module_.parameters()).dtype == torch.float32
 
 
 def test_verbose_shows_the_last_epoch(capsys):
