@@ -190,9 +190,9 @@ def reproduce(
     Results are kept cell by cell: a stopped run goes on where it was, and finished
     cells are not computed again.
     """
-    from restt_paper import commands
+    from restt_paper import reproduce_and_show
 
-    commands.reproduce(what, profile or "quick", output, device)
+    reproduce_and_show(what, profile or "quick", output, device)
 
 
 @app.command()
@@ -204,7 +204,7 @@ def report(
     ),
 ) -> None:
     """Show everything measured beside the paper's numbers: in the terminal, as Markdown and as one HTML page."""
-    from restt_paper.commands import write_report
+    from restt_paper.report import write_report
 
     write_report(results, output, page).print()
     print(output)

@@ -10,10 +10,12 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from restt_paper.store import Store
 from restt_paper.table import FAILED, NO_NUMBER, NOT_YET, Table, fixed
+
+if TYPE_CHECKING:
+    from restt_paper.experiments import Store
 
 # A lead that chance gives with at least this probability is a tie.
 CHANCE = 0.05

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std, paper_mean_std, paper_numbers
 from restt_paper.verdict import Claim, Comparison, Target, compare_spreads, judged, larger
 

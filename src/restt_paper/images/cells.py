@@ -14,7 +14,7 @@ import torch
 from restt._common.errors import check_choice
 from restt.train import train
 from restt.train.config import PAPER_RATES
-from restt_paper.experiments import Context, Result, Settings
+from restt_paper.experiments import Cell, Context, Result, Settings
 from restt_paper.images.recipes import RECIPES, Recipe
 from restt_paper.images.sites import image_views
 from restt_paper.images.training import (
@@ -26,7 +26,6 @@ from restt_paper.images.training import (
     train_seeds,
     training_rows,
 )
-from restt_paper.store import Cell
 
 # Share of a run's own training images that held-out runs use for validation.
 VALIDATION_SHARE = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import (
     BEST_TRAIN,
     BEST_TRAIN_LABEL,
@@ -19,7 +19,6 @@ from restt_paper.images.accuracy import (
 )
 from restt_paper.images.cells import baseline_cell, compute_images, paper_cell, sizes
 from restt_paper.images.sites import PAPER_ANGLE
-from restt_paper.store import Cell, Store
 from restt_paper.table import Table, paper_mean_std, paper_numbers
 from restt_paper.verdict import RULE, claims_table
 

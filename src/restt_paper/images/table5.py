@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import (
     NAMES,
     Duel,
@@ -16,7 +16,6 @@ from restt_paper.images.accuracy import (
     steadier,
 )
 from restt_paper.images.cells import baseline_cell, compute_images, paper_cell, sizes
-from restt_paper.store import Cell, Store
 from restt_paper.table import Table, paper_mean_std, paper_numbers
 from restt_paper.verdict import RULE, claims_table
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from restt_paper.experiments import Cell, Store
 from restt_paper.images.accuracy import Duel, more_accurate, steadier
-from restt_paper.store import Cell, Store
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from restt_baselines import registry
+from restt_paper.experiments import Store
 from restt_paper.images import accuracy, improved, table2, table4, table5, training_curves
 from restt_paper.images import cells as image_cells
 from restt_paper.images.accuracy import BEST_TRAIN_LABEL, mean_final
 from restt_paper.images.cells import Sizes, paper_cell, rate_cell
-from restt_paper.store import Store
 from restt_paper.table import NOT_YET
 
 TINY = Sizes((3, 4), (0.2, 1.0), 2, 1, 2, 1, 1, 200)
