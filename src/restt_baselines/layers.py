@@ -18,13 +18,15 @@ from restt._common.seeds import run_generator
 class SideBySide(nn.Module):
     """S networks of one shape, the weights of run k drawn by torch's global generator under child k of ``seed``.
 
+    ``row`` is the shape of a row, where it is checked.
+
     >>> SideBySide(lambda: nn.Linear(4, 2), runs=3, seed=0)(torch.rand(5, 4)).shape
     torch.Size([3, 5, 2])
     """
 
-    def __init__(self, make: Callable[[], nn.Module], runs: int, seed: int) -> None:
+    def __init__(self, make: Callable[[], nn.Module], runs: int, seed: int, row: tuple[int, ...] | None = None) -> None:
         super().__init__()
-        self.runs = check_int("runs", runs, minimum=1)
+        self.runs, self.row = check_int("runs", runs, minimum=1), row
         networks = []
         with torch.random.fork_rng(devices=[]):
             for run in range(runs):
@@ -37,16 +39,16 @@ class SideBySide(nn.Module):
             stacked = nn.Parameter(value.detach()) if name in parameters else value
             setattr(self.network.get_submodule(owner), own, stacked)
 
-    def forward(self, x: Tensor) -> Tensor:  # (B, C) or (S, B, C) -> (S, B, O)
+    def forward(self, x: Tensor) -> Tensor:  # (B, …) or (S, B, …) -> (S, B, O)
         """Outputs of every run."""
+        rows = with_runs(x, self.runs, self.row or x.shape[-1:])
         tensors = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
         # unbind gathers the runs' gradients at once; indexing would fill a tensor of all runs for each of them.
         runs = zip(*(tensor.unbind() for tensor in tensors.values()), strict=True)
         states = [dict(zip(tensors, own, strict=True)) for own in runs]
-        rows = x if x.dim() == 3 else [x] * len(states)
         outputs = [
             torch.func.functional_call(self.network, state, (own,), tie_weights=False)
-            for state, own in zip(states, rows, strict=True)
+            for state, own in zip(states, rows.expand(self.runs, *rows.shape[1:]), strict=True)
         ]
         return torch.stack(outputs)
 
