@@ -77,13 +77,6 @@ def image_side(columns: int) -> int:
     return square_side("columns of X, one for each pixel,", columns)
 
 
-def as_images(x: Tensor, side: int) -> Tensor:  # (B, P) or (S, B, P) -> (1 or S, B, 1, side, side)
-    """Rows of pixels as images of one channel."""
-    if x.dim() not in (2, 3) or x.shape[-1] != side * side:
-        raise ValueError(f"x must have shape (B, {side * side}) or (S, B, {side * side}), got {tuple(x.shape)}")
-    return x.reshape(-1 if x.dim() == 3 else 1, x.shape[-2], 1, side, side)
-
-
 def with_runs(
     x: Tensor,  # (B, …) or (S, B, …)
     runs: int,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from restt_baselines.layers import SideBySide, as_images, image_side
+from restt_baselines.layers import SideBySide, image_side
 
 RUNS = 3
 
@@ -51,11 +51,3 @@ def test_side_of_square_images(columns, side):
 def test_other_numbers_of_columns_are_no_images(columns):
     with pytest.raises(ValueError, match=f"columns of X, one for each pixel, must form a square.*got {columns}"):
         image_side(columns)
-
-
-def test_pixels_become_images_row_by_row():
-    pixels = torch.arange(8.0).reshape(2, 4)
-    assert as_images(pixels, 2)[0, 1, 0].tolist() == [[4.0, 5.0], [6.0, 7.0]]
-    assert as_images(torch.stack([pixels, -pixels]), 2)[1, 1, 0].tolist() == [[-4.0, -5.0], [-6.0, -7.0]]
-    with pytest.raises(ValueError, match=r"x must have shape \(B, 4\) or \(S, B, 4\), got \(2, 5\)"):
-        as_images(torch.zeros(2, 5), 2)

@@ -235,17 +235,17 @@ def test_verbose_shows_the_last_epoch(capsys):
 )
 def test_scalings(scaling, expected):
     rows = np.array([[1.0, 5.0, -8.0], [3.0, 5.0, 4.0]])
-    assert Inputs.fit(rows, scaling)(rows).tolist() == expected
+    assert Inputs(rows, scaling)(rows).tolist() == expected
 
 
 def test_shared_scaling_of_black_images_leaves_them():
-    assert Inputs.fit(np.zeros((2, 3)), "shared")(np.zeros((1, 3))).tolist() == [[0.0, 0.0, 0.0]]
+    assert Inputs(np.zeros((2, 3)), "shared")(np.zeros((1, 3))).tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_only_minmax_keeps_new_rows_within_bounds():
     rows, new = np.array([[0.0], [2.0]]), np.array([[4.0], [-2.0]])
-    assert Inputs.fit(rows, "minmax")(new).tolist() == [[1.0], [0.0]]
-    assert Inputs.fit(rows, "standard")(new).tolist() == [[3.0], [-3.0]]
+    assert Inputs(rows, "minmax")(new).tolist() == [[1.0], [0.0]]
+    assert Inputs(rows, "standard")(new).tolist() == [[3.0], [-3.0]]
 
 
 def test_only_image_models_take_images():
@@ -270,6 +270,6 @@ def test_a_fitted_model_keeps_the_settings_of_its_fit():
 def test_a_column_that_was_constant_says_nothing_later(scaling):
     constant = np.full((354, 1), 0.1)
     assert constant.std() > 0  # by rounding
-    inputs = Inputs.fit(constant, scaling)
+    inputs = Inputs(constant, scaling)
     assert inputs(constant).abs().max() == 0
     assert inputs(constant + 0.1).abs().max() <= 0.1 + 1e-6
