@@ -226,7 +226,7 @@ def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options
     >>> import numpy as np, pandas as pd
     >>> from restt.workflow import fit_table, predict_table
     >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
-    >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", parameters={"effort": "quick"})
+    >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", effort="quick")
     >>> predict_table(fitted, data).columns.tolist()
     ['prediction', 'probability False', 'probability True']
     """

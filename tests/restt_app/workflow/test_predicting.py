@@ -158,7 +158,7 @@ def test_a_saved_model_predicts_the_same(labelled, tree_frame, tmp_path):
 )
 def test_targets_are_the_models_labels(y, expected, tmp_path):
     frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=42), "y": y})
-    fitted = fit_table(frame, "y", parameters={"effort": "quick"})
+    fitted = fit_table(frame, "y", effort="quick")
     path = tmp_path / "new.csv"
     frame.iloc[:2].to_csv(path, index=False)
     path.write_text(path.read_text() + "0.5,NA\n")
