@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from restt_baselines import registry
 from restt_paper.experiments import Store
 from restt_paper.images import accuracy, improved, table2, table4, table5, training_curves
 from restt_paper.images import cells as image_cells
@@ -29,12 +28,6 @@ def on_digits(monkeypatch):
     monkeypatch.setitem(table4.FIRST_BOND_DIMS, "quick", (4,))
     monkeypatch.setattr(improved, "TRAININGS", (("products", "digits", 1.0, 2), ("few-labels", "digits", 0.2, 2)))
     monkeypatch.setattr(training_curves, "DATASET", "digits")
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    """A baseline comes to be by one line."""
-    monkeypatch.setitem(registry.BASELINES, "ttn", registry.Baseline("sklearn.dummy:DummyClassifier"))
 
 
 def run(module, store):
