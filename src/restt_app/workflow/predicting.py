@@ -58,7 +58,10 @@ def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> An
     used = [column for column in columns if column.used]
     absent = [column.name for column in used if column.name not in chunk.columns]
     if absent:
-        raise ValueError(f"the table lacks the column(s) {listed(absent)}, which the model was fitted with")
+        wanted = {name.lower() for name in absent}
+        close = [name for name in chunk.columns if name.lower() in wanted]
+        hint = f"; spelled alike: {listed(close)}" if close else ""
+        raise ValueError(f"the table lacks the column(s) {listed(absent)}, which the model was fitted with{hint}")
     inputs: dict[str, Any] = {}
     for column in used:
         inputs.update(column.expanded(column.values(chunk[column.name], first_row)))

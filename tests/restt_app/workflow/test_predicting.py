@@ -76,6 +76,7 @@ def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree
     ("change", "options", "expected"),
     [
         (lambda frame: frame.drop(columns=["girth", "kind"]), {}, r"lacks the column\(s\) 'girth', 'kind'"),
+        (lambda frame: frame.rename(columns={"girth": "Girth"}), {}, "lacks .*'girth'.*; spelled alike: 'Girth'"),
         (
             lambda frame: frame.assign(girth="wide"),
             {},
