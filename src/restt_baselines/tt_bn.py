@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,7 @@ class NormalisedTrain(nn.Module):
     (torch.Size([5, 4]), torch.Size([10, 6, 2]))
     """
 
+    norms: Any  # nn.ModuleList of nn.BatchNorm1d
     reference: Tensor
     filled: Tensor
 
@@ -109,7 +110,6 @@ class NormalisedTrain(nn.Module):
             nn.BatchNorm1d(bond, eps, track_running_stats=running) for _ in range(1 if shared else sites - 1)
         )
         for norm in self.norms:
-            assert isinstance(norm, nn.BatchNorm1d)
             nn.init.constant_(norm.bias, shift)
             norm.num_batches_tracked = None
         if not running:
