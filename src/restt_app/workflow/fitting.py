@@ -18,7 +18,7 @@ from restt._common.provenance import provenance
 from restt_app.workflow.card import TASKS, Card, FittedTable
 from restt_app.workflow.columns import LISTED_LEVELS, Column, check_column, described
 from restt_app.workflow.layouts import split
-from restt_app.workflow.predicting import known_targets, read_rows
+from restt_app.workflow.predicting import known_targets, naming, read_rows
 from restt_app.workflow.scoring import COST, Scorer, ScoringSettings, group_codes, split_rows
 from restt_app.workflow.table import Table, read_table
 from restt_app.workflow.target import dependence, leaks, read_target
@@ -196,8 +196,9 @@ def _test_scorer(
 ) -> Scorer:
     """Score models fitted to all rows on those of a further table."""
     of_file = {name: options[name] for name in ("delimiter", "encoding", "missing") if name in options}
-    rows = read_rows(card, test, **of_file)
-    more, answers = known_targets(card, rows)
+    with naming("test"):
+        rows = read_rows(card, test, **of_file)
+        more, answers = known_targets(card, rows)
     notes.add([f"test: {note}" for note in rows.notes])
     texts = [name for name in x.columns if x[name].dtype == "category"]
     both = pd.concat([frame.astype(dict.fromkeys(texts, object)) for frame in (x, more)], ignore_index=True)

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -51,6 +52,15 @@ def read_rows(card: Card, data: Any, *, most: int | None = None, layout: Layout 
         frame = source.read(most)
     y = _targets(card, target, frame[card.target]) if card.target in source.columns else None
     return Rows(model_frame(columns, frame), y, [*source.notes, *unused], source.sha256)
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put in front of an error which of several tables or models it is of."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> Any:
