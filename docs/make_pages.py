@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from restt_app import demo
-from restt_paper.commands import write_report
+from restt_paper.report import write_report
 
 HERE = Path(__file__).parent
 

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +46,7 @@ def main() -> None:
     debug = len(words) < len(sys.argv) - 1
     with warnings.catch_warnings():
         if not debug:
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _note_once()
         try:
             code = app(words, prog_name="restt", standalone_mode=False) or 0
             sys.stdout.flush()
@@ -83,8 +84,17 @@ def _report(error: Exception) -> int:
     return 1
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"restt: note: {' '.join(str(message).split())}", file=sys.stderr)
+def _note_once() -> Callable[..., None]:
+    """Show warnings as notes, each text once: predictions and their intervals warn of the same rows."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            print(f"restt: note: {text}", file=sys.stderr)
+        shown.add(text)
+
+    return show
 
 
 def _discard_stdout() -> None:
@@ -190,9 +200,9 @@ def reproduce(
     Results are kept cell by cell: a stopped run goes on where it was, and finished
     cells are not computed again.
     """
-    from restt_paper import commands
+    from restt_paper import reproduce_and_show
 
-    commands.reproduce(what, profile or "quick", output, device)
+    reproduce_and_show(what, profile or "quick", output, device)
 
 
 @app.command()
@@ -204,7 +214,7 @@ def report(
     ),
 ) -> None:
     """Show everything measured beside the paper's numbers: in the terminal, as Markdown and as one HTML page."""
-    from restt_paper.commands import write_report
+    from restt_paper.report import write_report
 
     write_report(results, output, page).print()
     print(output)

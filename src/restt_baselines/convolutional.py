@@ -24,54 +24,38 @@ ones with the variance 2 / fan-out, the last layer's torch's own. The training i
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from restt._common.errors import check_choice
-from restt._common.seeds import run_generator
-from restt_baselines.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
+from restt_baselines.layers import SideBySide, image_side
 from restt_baselines.network import NetworkClassifier
 
-ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 SIDE = 28
 # LeCun et al., Sec. II-B: maps of C1 and C3, units of C5 and F6.
 MAPS = (6, 16)
 HIDDEN = (120, 84)
 
 
-class LeNet5(nn.Module):
-    """The network of each run, from square images of ``side`` × ``side`` pixels."""
-
-    def __init__(self, side: int, outputs: int, runs: int, activation: str = "relu") -> None:
-        super().__init__()
-        self.runs = runs
-        self.side = side
-        self.activation = check_choice("activation", activation, ACTIVATIONS)
-        self.conv1 = Conv2d(1, MAPS[0], 5, runs, padding=2)
-        self.conv2 = Conv2d(MAPS[0], MAPS[1], 5, runs)
-        self.hidden1 = Linear(MAPS[1] * 5 * 5, HIDDEN[0], runs)
-        self.hidden2 = Linear(HIDDEN[0], HIDDEN[1], runs)
-        self.head = Linear(HIDDEN[1], outputs, runs)
-
-    def forward(self, x: Tensor) -> Tensor:  # (B, P) or (S, B, P) -> (S, B, O)
-        """Outputs of every run."""
-        images = as_images(x, self.side)
-        if self.side != SIDE:
-            resized = F.interpolate(images.flatten(0, 1), (SIDE, SIDE), mode="bilinear", align_corners=False)
-            images = resized.unflatten(0, images.shape[:2])
-        act = ACTIVATIONS[self.activation]
-        maps = _pooled(act(self.conv1(images)))  # (S, B, 6, 14, 14)
-        maps = _pooled(act(self.conv2(maps)))  # (S, B, 16, 5, 5)
-        return self.head(act(self.hidden2(act(self.hidden1(maps.flatten(2))))))
-
-
-def _pooled(maps: Tensor) -> Tensor:  # (S, B, C, H, W) -> (S, B, C, H/2, W/2)
-    return F.avg_pool2d(maps.flatten(0, 1), 2).unflatten(0, maps.shape[:2])
+def lenet5(side: int, outputs: int, activation: str) -> nn.Sequential:
+    """The network, from rows of pixels of square images of ``side`` × ``side``."""
+    act = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
+    first, second = MAPS
+    return nn.Sequential(
+        nn.Unflatten(1, (1, side, side)),
+        nn.Upsample((SIDE, SIDE), mode="bilinear") if side != SIDE else nn.Identity(),
+        *(nn.Conv2d(1, first, 5, padding=2), act(), nn.AvgPool2d(2)),
+        *(nn.Conv2d(first, second, 5), act(), nn.AvgPool2d(2), nn.Flatten()),
+        *(nn.Linear(second * 5 * 5, HIDDEN[0]), act(), nn.Linear(*HIDDEN), act()),
+        nn.Linear(HIDDEN[1], outputs),
+    )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -90,88 +74,78 @@ class LeNet5Classifier(NetworkClassifier):
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
         """The untrained module."""
-        module = LeNet5(image_side(columns), outputs, runs, self.activation)
-        draw_fan_in(module, seed, runs)
-        return module
+        return SideBySide(partial(lenet5, image_side(columns), outputs, self.activation), runs, seed)
 
 
 # He et al., Table 1.
 CHANNELS = (64, 128, 256, 512)
 BLOCKS = 2
+MOMENTUM = 0.1  # of the running statistics
 
 PRECISIONS = ("float32", "bf16")
 
 
+class BatchNorm2d(nn.BatchNorm2d):
+    """torch's own, but where a batch has one value per channel, its variance unknown, running statistics stand in.
+
+    Runs of :func:`restt.train.train` whose subsets differ in size see rows that only fill up the batch, and these count
+    in the statistics: give such runs subsets of one size.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, C, H, W)
+        """Normalise; in training mode the running statistics are updated in place."""
+        of_batch = self.training and x.numel() > x.shape[1]
+        statistics = self.running_mean, self.running_var
+        return F.batch_norm(x, *statistics, self.weight, self.bias, of_batch, MOMENTUM, self.eps)
+
+
+def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+    """A convolution with its batch norm; He's normal weights."""
+    convolution = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    norm = BatchNorm2d(outputs)
+    norm.num_batches_tracked = None
+    return nn.Sequential(convolution, norm)
+
+
 class Block(nn.Module):
-    """relu(x + bn(conv(relu(bn(conv(x)))))) for each run."""
+    """relu(x + bn(conv(relu(bn(conv(x))))))."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, runs: int) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.conv1 = Conv2d(inputs, outputs, 3, runs, stride=stride, padding=1, bias=False)
-        self.norm1 = BatchNorm2d(outputs, runs)
-        self.conv2 = Conv2d(outputs, outputs, 3, runs, padding=1, bias=False)
-        self.norm2 = BatchNorm2d(outputs, runs)
-        self.skip_conv: Conv2d | None = None
-        self.skip_norm: BatchNorm2d | None = None
-        if stride > 1 or inputs != outputs:
-            self.skip_conv = Conv2d(inputs, outputs, 1, runs, stride=stride, bias=False)
-            self.skip_norm = BatchNorm2d(outputs, runs)
+        stride = 1 if inputs == outputs else 2
+        first, second = _convolution(inputs, outputs, 3, stride), _convolution(outputs, outputs, 3)
+        self.body = nn.Sequential(first, nn.ReLU(), second)
+        self.skip = nn.Identity() if stride == 1 else _convolution(inputs, outputs, 1, stride)
 
-    def each(self, xs: Sequence[Tensor]) -> list[Tensor]:  # S of (B, C, H, W) -> S of (B, C', H', W')
-        """The runs one after the other."""
-        skips = xs
-        if self.skip_conv is not None and self.skip_norm is not None:
-            skips = self.skip_norm.each(self.skip_conv.each(xs))
-        ys = [y.relu_() for y in self.norm1.each(self.conv1.each(xs))]
-        ys = self.norm2.each(self.conv2.each(ys))
-        return [y.add_(skip).relu_() for y, skip in zip(ys, skips, strict=True)]
+    def forward(self, x: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C', H', W')
+        """Maps of the block."""
+        return (self.body(x) + self.skip(x)).relu()
 
 
 class ResNet18(nn.Module):
-    """The network of each run, from square images of ``side`` × ``side`` pixels.
+    """The network, from rows of pixels of square images of ``side`` × ``side``."""
 
-    A single run fills a GPU, so the runs are computed one after the other, layer by layer.
-    """
-
-    def __init__(self, side: int, outputs: int, runs: int, precision: str = "float32") -> None:
+    def __init__(self, side: int, outputs: int, precision: str) -> None:
         super().__init__()
-        self.runs = runs
         self.side = side
         self.precision = check_choice("precision", precision, PRECISIONS)
-        self.conv = Conv2d(1, CHANNELS[0], 3, runs, padding=1, bias=False)
-        self.norm = BatchNorm2d(CHANNELS[0], runs)
-        self.blocks = nn.ModuleList()
-        width = CHANNELS[0]
-        for stage, channels in enumerate(CHANNELS):
-            for block in range(BLOCKS):
-                self.blocks.append(Block(width, channels, 2 if stage > 0 and block == 0 else 1, runs))
-                width = channels
-        self.head = Linear(width, outputs, runs)
+        stem, *_ = CHANNELS
+        blocks = [
+            Block(width, channels)
+            for before, channels in pairwise((stem, *CHANNELS))
+            for width in (before, *[channels] * (BLOCKS - 1))
+        ]
+        self.maps = nn.Sequential(_convolution(1, stem, 3), nn.ReLU(), *blocks)
+        self.head = nn.Linear(CHANNELS[-1], outputs)
 
-    def forward(self, x: Tensor) -> Tensor:  # (B, P) or (S, B, P) -> (S, B, O)
-        """Outputs of every run."""
-        images = as_images(x, self.side)
-        dtype = torch.bfloat16 if self.precision == "bf16" else x.dtype
-        xs = [image.to(dtype, memory_format=torch.channels_last) for image in images]
-        if len(xs) == 1:
-            xs = xs * len(self.head.weight)
-        xs = [y.relu_() for y in self.norm.each(self.conv.each(xs))]
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            xs = block.each(xs)
-        return self.head(torch.stack([y.mean((2, 3), dtype=x.dtype) for y in xs]))
-
-
-@torch.no_grad()
-def draw_he(module: nn.Module, seed: int, runs: int) -> None:
-    """Convolutions from N(0, 2 / fan-out), linear layers as :func:`draw_fan_in`; run k from child k of ``seed``."""
-    draw_fan_in(module, seed, runs)
-    convolutions = [layer for layer in module.modules() if isinstance(layer, Conv2d)]
-    for run in range(runs):
-        generator = run_generator(seed, run, stream=1)
-        for layer in convolutions:
-            values = torch.randn(layer.weight.shape[1:], generator=generator) * math.sqrt(2 / layer.fan_out)
-            layer.weight[run] = values.to(layer.weight)
+    def forward(self, x: Tensor) -> Tensor:  # (B, P) -> (B, O)
+        """Outputs of every row."""
+        images = x.view(-1, 1, self.side, self.side).contiguous(memory_format=torch.channels_last)
+        lowered = self.precision == "bf16"
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False) if lowered else nullcontext():
+            maps = self.maps(images)
+        return self.head(maps.mean((2, 3), dtype=x.dtype))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -197,6 +171,4 @@ class ResNet18Classifier(NetworkClassifier):
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
         """The untrained module."""
-        module = ResNet18(image_side(columns), outputs, runs, self.precision)
-        draw_he(module, seed, runs)
-        return module
+        return SideBySide(partial(ResNet18, image_side(columns), outputs, self.precision), runs, seed)

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from restt._common.errors import check_int, shown
-from restt_baselines.layers import Linear, draw_fan_in
+from restt_baselines.layers import SideBySide
 from restt_baselines.network import NetworkClassifier, NetworkRegressor
 
 # Paper, Sec. V: two layers with 100 hidden neurons.
@@ -36,32 +36,17 @@ PAPER_HIDDEN = (100, 100)
 PRIOR_ROWS = 3.0
 
 
-class MLP(nn.Module):
-    """Fully connected layers with ReLU between them, for each run; all weights are zero."""
-
-    def __init__(self, columns: int, hidden: Sequence[int], outputs: int, runs: int) -> None:
-        super().__init__()
-        self.runs = runs
-        widths = [columns, *hidden, outputs]
-        self.layers = nn.ModuleList(Linear(before, after, runs) for before, after in pairwise(widths))
-
-    def forward(self, x: Tensor) -> Tensor:  # (B, C) or (S, B, C) -> (S, B, O)
-        """Outputs of every run."""
-        y = x if x.dim() == 3 else x.unsqueeze(0)
-        for layer in self.layers[:-1]:
-            y = layer(y).relu()
-        return self.layers[-1](y)
-
-
-def build_mlp(columns: int, hidden: Sequence[int], outputs: int, runs: int, seed: int) -> MLP:
-    """The module with its initial weights drawn."""
+def build_mlp(columns: int, hidden: Sequence[int], outputs: int, runs: int, seed: int) -> SideBySide:
+    """Fully connected layers with ReLU between them, with torch's own initial weights."""
     if not isinstance(hidden, Sequence) or isinstance(hidden, str):
         raise TypeError(f"hidden must be a sequence of layer widths, got {shown(hidden)}")
-    for width in hidden:
-        check_int("hidden", width, minimum=1)
-    module = MLP(columns, hidden, outputs, runs)
-    draw_fan_in(module, seed, runs)
-    return module
+    widths = [columns, *(check_int("hidden", width, minimum=1) for width in hidden)]
+
+    def make() -> nn.Module:
+        layers = [layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU())]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
+
+    return SideBySide(make, runs, seed)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -83,7 +68,10 @@ class SoftmaxClassifier(NetworkClassifier):
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
         """The untrained module; the problem is convex, so it starts at zero."""
-        return MLP(columns, (), outputs, runs)
+        module = build_mlp(columns, (), outputs, runs, seed)
+        for parameter in module.parameters():
+            nn.init.zeros_(parameter)
+        return module
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -37,7 +37,7 @@ from torch.nn import functional as F
 
 from restt._common.errors import check_choice, check_int, check_positive
 from restt._common.seeds import run_generator
-from restt_baselines.layers import as_images, image_side
+from restt_baselines.layers import image_side, with_runs
 from restt_baselines.network import NetworkClassifier, TrainFirst
 
 Factors = list[Tensor]
@@ -210,7 +210,8 @@ class MultiTaskNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of every run."""
-        maps = as_images(x, self.side).unsqueeze(1)  # (S or 1, T or 1, B, C, H, W)
+        images = with_runs(x, self.runs, (self.side**2,)).unflatten(2, (1, self.side, self.side))
+        maps = images.unsqueeze(1)  # (S or 1, T or 1, B, C, H, W)
         for layer in (self.conv1, self.conv2):
             maps = _pooled(_convolved(maps, layer(), layer.bias).relu())
         rows = maps.flatten(3)  # (S, T, B, D)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -35,40 +36,27 @@ def check_log_target(y: np.ndarray) -> None:
         raise ValueError(f"y must be above 0 where log_target is True, got {y.min():g}")
 
 
-@dataclass(frozen=True, eq=False)
 class Inputs:
-    """(x - shift) / scale for each column, in float32; with ``bounded`` clipped to [0, 1] also for new rows."""
+    """The scaling of columns, learned from rows (B, C); outputs are float32.
 
-    shift: np.ndarray  # (C,)
-    scale: np.ndarray  # (C,)
-    bounded: bool
+    ``"standard"``: mean 0 and variance 1; ``"minmax"``: [0, 1], also for new rows; constant columns are 0 in both.
+    ``"shared"``: divided by the largest absolute value of all columns, so that pixels of any range become at most 1.
 
-    @classmethod
-    def fit(cls, rows: np.ndarray, scaling: str = "none") -> Inputs:
-        """The scaling, learned from rows (B, C).
+    >>> Inputs(np.array([[1.0], [3.0]]), "minmax")(np.array([[2.0], [9.0]])).tolist()
+    [[0.5], [1.0]]
+    """
 
-        ``"standard"``: mean 0 and variance 1; ``"minmax"``: [0, 1], constant columns 0 in both. ``"shared"``: divided
-        by the largest absolute value of all columns, so that pixels of any range become at most 1.
-
-        >>> Inputs.fit(np.array([[1.0], [3.0]]), "minmax")(np.array([[2.0], [9.0]])).tolist()
-        [[0.5], [1.0]]
-        """
+    def __init__(self, rows: np.ndarray, scaling: str = "none") -> None:
         check_choice("scaling", scaling, SCALINGS)
-        if scaling in ("none", "shared"):
-            largest = np.abs(rows).max() if scaling == "shared" else 1.0
-            return cls(np.zeros(rows.shape[1]), np.full(rows.shape[1], largest if largest > 0 else 1.0), False)
-        if scaling == "standard":
-            shift, scale = rows.mean(axis=0), rows.std(axis=0)
-        else:
-            shift, scale = rows.min(axis=0), np.ptp(rows, axis=0)
-        # By the range: rounding leaves a constant column a tiny standard deviation, and dividing by that a huge input.
-        constant = np.ptp(rows, axis=0) == 0
-        return cls(np.where(constant, rows[0], shift), np.where(constant, 1.0, scale), scaling == "minmax")
+        kinds = {"standard": StandardScaler(), "minmax": MinMaxScaler(clip=True)}
+        self.origin = rows[0]  # less which constant columns are 0 exactly
+        self.scaler = kinds[scaling].fit(rows - self.origin) if scaling in kinds else None
+        self.largest = np.abs(rows).max() if scaling == "shared" and rows.any() else 1.0
 
     def __call__(self, rows: np.ndarray) -> Tensor:  # (B, C)
         """Scale rows (B, C)."""
-        values = torch.from_numpy((rows - self.shift) / self.scale).float()
-        return values.clamp(0.0, 1.0) if self.bounded else values
+        values = rows / self.largest if self.scaler is None else self.scaler.transform(rows - self.origin)
+        return torch.from_numpy(np.asarray(values)).float()
 
 
 class Start(NamedTuple):
@@ -158,7 +146,7 @@ class EpochEstimator(BaseEstimator):
     def fit_epochs(self, X: Any, y: Any, validation: Any = None) -> Iterator[EpochRecord]:
         """Fit, one epoch for each step of the iteration. ``validation`` (X, y) is scored after each of them."""
         rows, targets = self._read_training(X, y)
-        inputs, target = Inputs.fit(rows, self.scaling), self._new_target(targets)
+        inputs, target = Inputs(rows, self.scaling), self._new_target(targets)
         scored = self._read_validation(validation)
         held_out = None if scored is None else (inputs(scored[0]), _float32(target.encode(scored[1])))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -1,115 +1,56 @@
-"""Layers with the runs axis: S networks of the same shape side by side, each with weights of its own.
+"""Networks with the runs axis: S of the same shape side by side, each with weights of its own.
 
-Every layer takes (S or 1, B, …) and gives (S, B, …); all its parameters and buffers have S in front, which is what
-:func:`restt.train.train` asks of a module with runs. The number of runs is read off the weights, so that a copy of the
-module with fewer runs needs nothing else.
+All parameters and buffers have S in front, which is what :func:`restt.train.train` asks of a module with runs. The
+number of runs is read off the weights, so that a copy of the module with fewer runs needs nothing else.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from restt._common.errors import square_side
+from restt._common.errors import check_int, square_side
 from restt._common.seeds import run_generator
 
 
-class Linear(nn.Module):
-    """x W + b for each run."""
+class SideBySide(nn.Module):
+    """S networks of one shape, the weights of run k drawn by torch's global generator under child k of ``seed``.
 
-    def __init__(self, inputs: int, outputs: int, runs: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(runs, inputs, outputs))
-        self.bias = nn.Parameter(torch.zeros(runs, outputs))
+    ``row`` is the shape of a row, where it is checked.
 
-    @property
-    def fan_in(self) -> int:
-        """Inputs of one output."""
-        return self.weight.shape[1]
-
-    def forward(self, x: Tensor) -> Tensor:  # (S or 1, B, I) -> (S, B, O)
-        """Outputs of every run."""
-        runs = len(self.weight)
-        return torch.baddbmm(self.bias.unsqueeze(1), x.expand(runs, -1, -1), self.weight)
-
-
-class Conv2d(nn.Module):
-    """A convolution for each run: all as one grouped convolution, or with :meth:`each` one after the other.
-
-    Groups suit small layers. In large ones each run fills the device by itself, and the backward pass of a grouped
-    convolution is slow there.
+    >>> SideBySide(lambda: nn.Linear(4, 2), runs=3, seed=0)(torch.rand(5, 4)).shape
+    torch.Size([3, 5, 2])
     """
 
-    def __init__(
-        self, inputs: int, outputs: int, size: int, runs: int, *, stride: int = 1, padding: int = 0, bias: bool = True
-    ) -> None:
+    def __init__(self, make: Callable[[], nn.Module], runs: int, seed: int, row: tuple[int, ...] | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(runs, outputs, inputs, size, size))
-        self.bias = nn.Parameter(torch.zeros(runs, outputs)) if bias else None
-        self.stride, self.padding = stride, padding
+        self.runs, self.row = check_int("runs", runs, minimum=1), row
+        networks = []
+        with torch.random.fork_rng(devices=[]):
+            for run in range(runs):
+                torch.manual_seed(run_generator(seed, run).initial_seed())
+                networks.append(make())
+        self.network = networks[0]
+        parameters, buffers = torch.func.stack_module_state(networks)
+        for name, value in {**parameters, **buffers}.items():
+            owner, _, own = name.rpartition(".")
+            stacked = nn.Parameter(value.detach()) if name in parameters else value
+            setattr(self.network.get_submodule(owner), own, stacked)
 
-    @property
-    def fan_in(self) -> int:
-        """Inputs of one output."""
-        return math.prod(self.weight.shape[2:])
-
-    @property
-    def fan_out(self) -> int:
-        """Outputs of one input."""
-        return self.weight.shape[1] * math.prod(self.weight.shape[3:])
-
-    def forward(self, x: Tensor) -> Tensor:  # (S or 1, B, C, H, W) -> (S, B, C', H', W')
+    def forward(self, x: Tensor) -> Tensor:  # (B, …) or (S, B, …) -> (S, B, O)
         """Outputs of every run."""
-        # Images that the runs share need no groups: each run only adds output channels.
-        groups, batch = x.shape[:2]
-        grouped = x.transpose(0, 1).reshape(batch, -1, *x.shape[3:])
-        bias = None if self.bias is None else self.bias.flatten()
-        y = F.conv2d(grouped, self.weight.flatten(0, 1), bias, self.stride, self.padding, groups=groups)
-        return y.view(batch, len(self.weight), -1, *y.shape[2:]).transpose(0, 1)
-
-    def each(self, xs: Sequence[Tensor]) -> list[Tensor]:  # S of (B, C, H, W) -> S of (B, C', H', W')
-        """The runs one after the other, in the precision of ``xs``."""
+        rows = with_runs(x, self.runs, self.row or x.shape[-1:])
+        tensors = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
         # unbind gathers the runs' gradients at once; indexing would fill a tensor of all runs for each of them.
-        weights = self.weight.to(xs[0].dtype).unbind()
-        biases = [None] * len(weights) if self.bias is None else self.bias.to(xs[0].dtype).unbind()
-        return [
-            F.conv2d(x, weight, bias, self.stride, self.padding)
-            for x, weight, bias in zip(xs, weights, biases, strict=True)
+        runs = zip(*(tensor.unbind() for tensor in tensors.values()), strict=True)
+        states = [dict(zip(tensors, own, strict=True)) for own in runs]
+        outputs = [
+            torch.func.functional_call(self.network, state, (own,), tie_weights=False)
+            for state, own in zip(states, rows.expand(self.runs, *rows.shape[1:]), strict=True)
         ]
-
-
-class BatchNorm2d(nn.Module):
-    """Batch normalisation for each run, with running statistics of its own for the evaluation.
-
-    As torch's own, with one addition: where a batch has a single value per channel, whose variance says nothing, the
-    running statistics stand in and stay as they are. Runs of :func:`restt.train.train` whose subsets differ in size
-    see rows that only fill up the batch, and these count in the statistics: give such runs subsets of one size.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, channels: int, runs: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(runs, channels))
-        self.bias = nn.Parameter(torch.zeros(runs, channels))
-        self.register_buffer("running_mean", torch.zeros(runs, channels))
-        self.register_buffer("running_var", torch.ones(runs, channels))
-        self.momentum, self.eps = momentum, eps
-
-    def each(self, xs: Sequence[Tensor]) -> list[Tensor]:  # S of (B, C, H, W)
-        """The runs one after the other; in training mode the running statistics are updated in place."""
-        of_batch = self.training and xs[0].numel() > xs[0].shape[1]
-        return [
-            F.batch_norm(x, mean, var, weight, bias, of_batch, self.momentum, self.eps)
-            for x, mean, var, weight, bias in zip(
-                xs, self.running_mean, self.running_var, self.weight.unbind(), self.bias.unbind(), strict=True
-            )
-        ]
+        return torch.stack(outputs)
 
 
 class RunDraws:
@@ -127,20 +68,6 @@ class RunDraws:
         return torch.stack([torch.randn(shape, generator=generator) for generator in self.generators])
 
 
-@torch.no_grad()
-def draw_fan_in(module: nn.Module, seed: int, runs: int) -> None:
-    """Uniform weights and biases in ±1/√fan_in, torch's own default, from child k of the seed sequence for run k."""
-    layers = [layer for layer in module.modules() if isinstance(layer, (Linear, Conv2d))]
-    for run in range(runs):
-        generator = run_generator(seed, run)
-        for layer in layers:
-            bound = 1 / math.sqrt(layer.fan_in)
-            for parameter in (layer.weight, layer.bias):
-                if parameter is not None:
-                    values = torch.rand(parameter.shape[1:], generator=generator) * (2 * bound) - bound
-                    parameter[run] = values.to(parameter)
-
-
 def image_side(columns: int) -> int:
     """The side of a square image of this many pixels.
 
@@ -148,13 +75,6 @@ def image_side(columns: int) -> int:
     28
     """
     return square_side("columns of X, one for each pixel,", columns)
-
-
-def as_images(x: Tensor, side: int) -> Tensor:  # (B, P) or (S, B, P) -> (1 or S, B, 1, side, side)
-    """Rows of pixels as images of one channel."""
-    if x.dim() not in (2, 3) or x.shape[-1] != side * side:
-        raise ValueError(f"x must have shape (B, {side * side}) or (S, B, {side * side}), got {tuple(x.shape)}")
-    return x.reshape(-1 if x.dim() == 3 else 1, x.shape[-2], 1, side, side)
 
 
 def with_runs(

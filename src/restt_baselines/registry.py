@@ -68,7 +68,7 @@ BASELINES: dict[str, Baseline] = {
     "volterra": Baseline("plain:VolterraClassifier", "plain:VolterraRegressor"),
     "full-tensor": Baseline("products:FullTensorClassifier", "products:FullTensorRegressor"),
     "fm": Baseline("products:FMClassifier", "products:FMRegressor"),
-    "gp": Baseline("gaussian_process:GaussianProcessClassification", "gaussian_process:GaussianProcessRegression"),
+    "gp": Baseline("tabular:GaussianProcessClassification", "tabular:GaussianProcessRegression"),
     "hgb": Baseline("sklearn.ensemble:HistGradientBoostingClassifier", "tabular:boosted_trees"),
     "ebm": Baseline(
         "interpret.glassbox:ExplainableBoostingClassifier",

@@ -9,11 +9,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from scipy.stats import norm
-from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
@@ -21,8 +19,6 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeCV
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -31,6 +27,7 @@ from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardSca
 from sklearn.svm import SVC, SVR
 
 from restt import ResTTClassifier, ResTTRegressor
+from restt_baselines import make
 from restt_bench.league_tables import LeagueTable
 
 OURS = "restt"
@@ -99,7 +96,7 @@ def _values(table: LeagueTable, seed: int) -> dict[str, Maker]:
         "MLP": lambda: of_scaled_y(encoded(MLPRegressor(early_stopping=True, **hidden))),
         "random forest": lambda: RandomForestRegressor(200, random_state=seed),
         "boosting": lambda: HistGradientBoostingRegressor(random_state=seed),
-        "Gaussian process": lambda: GaussianProcess(encoder(table), random_state=seed),
+        "Gaussian process": lambda: encoded(make("gp", "regression", nu=2.5, random_state=seed)),
     }
 
 
@@ -143,31 +140,6 @@ def _optional(table: LeagueTable, seed: int) -> dict[str, Callable[[Any], Any]]:
         return getattr(package, f"TabPFN{kind}")(random_state=seed, **options)
 
     return {"LightGBM": lightgbm, "CatBoost": catboost, "EBM": ebm, "TabPFN": tabpfn}
-
-
-class GaussianProcess(BaseEstimator):
-    """A Matérn Gaussian process of standardised y with a length for each encoded column."""
-
-    def __init__(self, encoder: Any, random_state: int) -> None:
-        self.encoder, self.random_state = encoder, random_state
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
-        """Fit encoder, kernel and noise to X (B, C) and y (B,)."""
-        encoded = self.encoder.fit_transform(X)
-        kernel = ConstantKernel() * Matern(np.ones(encoded.shape[1]), nu=2.5) + WhiteKernel(0.1)
-        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=self.random_state)
-        self.process_ = process.fit(encoded, y)
-        return self
-
-    def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
-        """Mean (B,) and, if asked, standard deviation (B,)."""
-        return self.process_.predict(self.encoder.transform(X), return_std=return_std)
-
-    def predict_interval(self, X: np.ndarray, coverage: float) -> np.ndarray:
-        """Interval of a normal distribution (B, 2)."""
-        mean, std = self.predict(X, return_std=True)
-        half = norm.ppf(0.5 + coverage / 2) * std
-        return np.column_stack([mean - half, mean + half])
 
 
 def encoder(table: LeagueTable) -> Any:

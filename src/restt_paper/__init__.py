@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from restt._common.errors import check_choice, check_folder
 
 if TYPE_CHECKING:
-    from restt_paper.experiments import Experiment
-    from restt_paper.store import Store
+    from restt_paper.experiments import Experiment, Store
     from restt_paper.table import Table
 
 # Name -> the module that has it as EXPERIMENT.
@@ -70,6 +69,34 @@ def reproduce(
     return [store.path(cell) for cell in wanted.cells(profile)]
 
 
+def reproduce_and_show(what: str, profile: str, output: str | PathLike[str] | None, device: str) -> None:
+    """Run one experiment or ``"all"``: compute, show the tables, draw the pictures."""
+    from restt_paper.experiments import QUICK_MEANS
+
+    names = list(EXPERIMENTS)
+    check_choice("name", what, [*names, "all"])
+    device = read_device(device)
+    left_out = []
+    for name in names if what == "all" else [what]:
+        try:
+            reproduce(name, profile, output, device)
+        except ImportError as error:  # of an optional package: the others can do without
+            left_out.append(f"{name} was left out: {error}")
+            continue
+        for table in tables_of(name, profile, output):
+            table.print()
+        try:
+            for picture in pictures_of(name, profile, output):
+                print(picture)
+        except ImportError as error:  # of matplotlib: there are still results and tables
+            print(f"no pictures: {error}")
+        print(f"{name}: results in {open_store(name, profile, output).folder}", flush=True)
+    if profile == "quick":
+        print(QUICK_MEANS)
+    if left_out:
+        raise ImportError("; ".join(left_out))
+
+
 def tables_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Table]:
     """The experiment's tables from its results; missing ones are "not yet". Those of ``quick`` say so."""
     return experiment(name).show(open_store(name, profile, output), profile)
@@ -82,7 +109,7 @@ def pictures_of(name: str, profile: str = "quick", output: str | PathLike[str] |
 
 def open_store(name: str, profile: str, output: str | PathLike[str] | None = None, device: str = "cpu") -> Store:
     """The store of an experiment's results, ``results/<profile>`` in the working directory unless given."""
-    from restt_paper.store import Store
+    from restt_paper.experiments import Store
 
     check_choice("profile", profile, PROFILES)
     folder = check_folder("output", RESULTS / profile if output is None else output)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from restt._common.errors import check_folder
-from restt_paper.experiments import PICTURES, QUICK_MEANS, Experiment
-from restt_paper.store import Cell, Store
+import restt_paper
+from restt._common.errors import check_folder, check_new_file
+from restt._common.files import write_bytes_atomic
+from restt_paper.experiments import PICTURES, QUICK_MEANS, Experiment, Store, with_needs
 from restt_paper.table import NO_NUMBER, NOT_YET, Table
 from restt_paper.verdict import CLAIM_COLUMNS, best_per_target, targets_table
 
@@ -33,6 +34,7 @@ COMMITS = (
     "A commit alone: the code was exactly that. Changes unknown: the copy that ran had no git history, and its commit "
     "was passed to it. Entered by hand: the commit was written into the file after the run."
 )
+MISSED = "missed.md"
 FINISHED = Path(__file__).with_name("finished.md")
 
 
@@ -125,6 +127,33 @@ class Report:
         return "\n\n".join([*parts, FINISHED.read_text(encoding="utf-8").strip()]) + "\n"
 
 
+def write_report(
+    results: str | PathLike[str] = "results",
+    output: str | PathLike[str] = "docs/results.md",
+    page: str | PathLike[str] | None = None,
+) -> Report:
+    """Write all results as Markdown, ``missed.md`` beside it and, where ``page`` names a file, one HTML page.
+
+    The same results give the same pages. Results are no part of the installed package: outside a checkout they are
+    those of the working directory.
+    """
+    written = check_new_file("output", output)
+    html = None if page is None else check_new_file("page", page)
+    check_folder("results", results)
+    if not Path(results).exists():  # an empty page must not replace one of results by a slip
+        raise FileNotFoundError(
+            f"results must be a folder of results, got {str(results)!r}, which is not there; restt reproduce fills one"
+        )
+    report = collect(map(restt_paper.experiment, restt_paper.EXPERIMENTS), results)
+    write_bytes_atomic(written, report.to_markdown(written.parent).encode())
+    write_bytes_atomic(written.with_name(MISSED), report.missed_markdown().encode())
+    if html is not None:
+        from restt_paper.page import paper_page
+
+        write_bytes_atomic(html, paper_page(report, Path(results)).encode())
+    return report
+
+
 def collect(experiments: Iterable[Experiment], results: str | PathLike[str] = "results") -> Report:
     """Read everything under ``results``: ``paper``, and ``quick`` for experiments of which nothing else is there.
 
@@ -159,8 +188,8 @@ def _section(experiment: Experiment, store: Store, profile: str) -> Section | No
     """None where nothing was measured."""
     cells = experiment.cells(profile)
     files = tuple(store.load(cell) for cell in cells)
-    own_cells = {cell.key: cell for cell in with_needs(cell for cell in cells if cell.experiment == experiment.name)}
-    own = tuple(content for cell in own_cells.values() if (content := store.load(cell)) is not None)
+    own_cells = with_needs(cell for cell in cells if cell.experiment == experiment.name)
+    own = tuple(content for cell in own_cells if (content := store.load(cell)) is not None)
     if not any(files) and not own:
         return None
     tables = [table for table in experiment.show(store, profile) if not _is_empty(table)]
@@ -170,11 +199,6 @@ def _section(experiment: Experiment, store: Store, profile: str) -> Section | No
 
 def _is_empty(table: Table) -> bool:
     return bool(table.rows) and all(NOT_YET in row for row in table.rows)
-
-
-def with_needs(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells, each followed by those it needs."""
-    return [own for cell in cells for own in (cell, *with_needs(cell.needs.values()))]
 
 
 def _missing(experiments: Sequence[Experiment], sections: Sequence[Section], targets: int) -> list[str]:

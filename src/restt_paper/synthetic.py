@@ -14,9 +14,8 @@ from restt import data
 from restt._common.errors import check_choice
 from restt.data.synthetic import synthetic_weights
 from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEIGHT_DECAY
-from restt_paper.experiments import Context, Experiment, Result, Settings
+from restt_paper.experiments import Cell, Context, Experiment, Result, Settings, Store
 from restt_paper.meanfield.plots import COLORS, picture
-from restt_paper.store import Cell, Store
 from restt_paper.synthetic_training import feature_std, least_rmse, linear_regression, order_variances, train_chains
 from restt_paper.table import NOT_YET, Table, fixed
 from restt_paper.verdict import RULE, Claim, Comparison, Outcome, claims_table, judged, larger

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from restt._common.errors import check_choice, check_int
 from restt.module import ResTT
-from restt_paper.experiments import Context, Experiment, Result, Settings
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import Cell, Context, Experiment, Result, Settings, Store
 from restt_paper.table import NOT_YET, Table, paper_numbers
 
 COUNTINGS = ("paper_counting", "algorithm_counting", "module")

@@ -20,8 +20,7 @@ from restt.estimators import ResTTNetRegressor, ResTTRegressor
 from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEIGHT_DECAY
 from restt_baselines import available, make
 from restt_baselines.tabular import SMALL_TABLES
-from restt_paper.experiments import Context, Experiment, Result, Settings
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import Cell, Context, Experiment, Result, Settings, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std, paper_numbers
 from restt_paper.verdict import RULE, Claim, Comparison, claims_table, judged, larger_on_splits
 

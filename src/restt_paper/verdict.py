@@ -10,10 +10,12 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from restt_paper.store import Store
 from restt_paper.table import FAILED, NO_NUMBER, NOT_YET, Table, fixed
+
+if TYPE_CHECKING:
+    from restt_paper.experiments import Store
 
 # A lead that chance gives with at least this probability is a tie.
 CHANCE = 0.05
@@ -115,18 +117,17 @@ def larger(first: Sequence[float], second: Sequence[float] | float) -> Outcome:
     >>> larger([98.0, 98.1], [90.0, 90.1]), larger([98.0, 98.2], [98.0, 98.1]), larger([90.0, 90.1], [98.0, 98.1])
     ('yes', 'tie', 'no')
     """
-    exact = isinstance(second, (int, float))
-    others = [float(second)] if isinstance(second, (int, float)) else list(second)
-    if len(first) < 2 or (len(others) < 2 and not exact):
+    others = [float(second)] * 2 if isinstance(second, (int, float)) else list(second)
+    if min(len(first), len(others)) < 2:
         return "tie"
     lead = statistics.fmean(first) - statistics.fmean(others)
-    # Variance and degrees of freedom of each mean.
-    known = [(statistics.variance(values) / len(values), len(values) - 1) for values in (first, others) if values[1:]]
-    variance = sum(of_mean for of_mean, _ in known)
-    if variance <= (ROUNDING * max(map(abs, (*first, *others)))) ** 2:  # nothing to test
+    spread = max(statistics.pstdev(first), statistics.pstdev(others))
+    if spread <= ROUNDING * max(map(abs, (*first, *others))):  # nothing to test
         return _sign(lead)
-    freedom = variance**2 / sum(of_mean**2 / degrees for of_mean, degrees in known)
-    return _t_test(lead, variance, freedom)
+    from scipy.stats import ttest_ind_from_stats
+
+    of_each = [(statistics.fmean(values), statistics.stdev(values), len(values)) for values in (first, others)]
+    return _unless_chance(lead, float(ttest_ind_from_stats(*of_each[0], *of_each[1], equal_var=False).pvalue))
 
 
 def larger_on_splits(first: Sequence[float], second: Sequence[float], test_share: float) -> Outcome:

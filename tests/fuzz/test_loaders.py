@@ -33,7 +33,7 @@ from restt._common.tensorfile import open_file, write_file
 from restt.interop.storage import MODULE
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import CHECKPOINT
-from restt_paper.store import Cell, Store, read_file
+from restt_paper.experiments import Cell, Store, read_file
 from tests.fuzz.mutations import damaged_bytes, damaged_plain
 from tests.hasty import hasty_solvers
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import restt
 from restt_app.cli import app, main
 from restt_paper import EXPERIMENTS
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import Cell, Store
 
 RESULTS = Path(__file__).parents[2] / "results"
 

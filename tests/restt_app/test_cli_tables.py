@@ -264,6 +264,7 @@ def test_warnings_are_notes(restt, model):
     assert code == 0
     assert re.fullmatch(r"(restt: note: .*\n)+", err)
     assert "never seen" in err
+    assert len(set(err.splitlines())) == err.count("\n")  # predictions and their intervals warn of the same
 
 
 def test_info(restt):

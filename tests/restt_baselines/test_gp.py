@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
-from restt_baselines import gaussian_process, make
+from restt_baselines import make, tabular
 from tests.restt_baselines.cases import diabetes, digits, score_after_fit
 
 
@@ -47,8 +47,8 @@ def test_a_column_that_does_not_matter_gets_a_long_length_and_no_warning():
 @pytest.mark.parametrize(
     ("target", "parameter", "bound"),
     [
-        (lambda x: np.sin(0.3 * x), "noise_level", gaussian_process.NOISES[0]),  # there is none
-        (lambda x: (-1.0) ** x, "constant_value", gaussian_process.VARIANCES[0]),  # there is nothing to explain
+        (lambda x: np.sin(0.3 * x), "noise_level", tabular.NOISES[0]),  # there is none
+        (lambda x: (-1.0) ** x, "constant_value", tabular.VARIANCES[0]),  # there is nothing to explain
     ],
     ids=["all explained", "nothing explained"],
 )
@@ -63,7 +63,7 @@ def test_a_bound_that_says_something_about_the_data_is_no_warning(target, parame
     [("LENGTHS", (2.0, 1e3), "length_scale.*lower bound"), ("NOISES", (1e-6, 0.2), "noise_level.*upper bound")],
 )
 def test_a_length_too_short_or_noise_too_large_for_its_bounds_warns(bounds, narrow, words, monkeypatch):
-    monkeypatch.setattr(gaussian_process, bounds, narrow)
+    monkeypatch.setattr(tabular, bounds, narrow)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 1))
     y = np.sin(2.0 * x[:, 0]) + rng.normal(size=60)

@@ -34,7 +34,7 @@ def own_lenet(module, run: int, activation: type[nn.Module]) -> nn.Module:
         nn.Linear(84, 10),
     )
     for target, value in zip(own.state_dict().values(), module.state_dict().values(), strict=True):
-        target.copy_(value[run].T if value.dim() == 3 else value[run])
+        target.copy_(value[run])
     return own
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -37,13 +39,10 @@ def test_is_torchs_layers_run_by_run(hidden):
     module = dense.build_mlp(5, hidden, 3, runs=2, seed=0)
     x = torch.rand(2, 6, 5, generator=torch.Generator().manual_seed(0))
     for run in range(2):
-        steps: list[nn.Module] = []
-        for layer in module.layers:
-            own = nn.Linear(*layer.weight.shape[1:])
-            own.weight.data.copy_(layer.weight[run].T)
-            own.bias.data.copy_(layer.bias[run])
-            steps += [own, nn.ReLU()]
+        widths = [5, *hidden, 3]
+        steps = [layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU())]
         own_mlp = nn.Sequential(*steps[:-1])
+        own_mlp.load_state_dict({name: value[run] for name, value in module.network.state_dict().items()})
         torch.testing.assert_close(module(x)[run], own_mlp(x[run]))
         torch.testing.assert_close(module(x[0])[run], own_mlp(x[0]))
 

@@ -89,8 +89,9 @@ def test_with_mse_the_predicted_class_is_the_most_probable(outputs, shares):
     X, y = small_table("classification")
     estimator = small(loss="mse", hidden=()).fit(X, y)
     with torch.no_grad():
-        estimator.module_.layers[0].weight.zero_()
-        estimator.module_.layers[0].bias.copy_(torch.tensor([outputs]))
+        weight, bias = estimator.module_.parameters()
+        weight.zero_()
+        bias.copy_(torch.tensor([outputs]))
     assert estimator.predict_proba(X[:1]).tolist() == [shares]
     assert estimator.predict(X[:1]).tolist() == [1]
 
@@ -214,7 +215,7 @@ def test_a_prediction_does_not_depend_on_the_other_rows():
     estimator = small("regression").fit(X, y)
     alone = np.concatenate([estimator.predict(row[None]) for row in X])
     np.testing.assert_allclose(alone, estimator.predict(X), rtol=1e-12, atol=1e-13)
-    assert estimator.module_.layers[0].weight.dtype == torch.float32
+    assert next(estimator.module_.parameters()).dtype == torch.float32
 
 
 def test_verbose_shows_the_last_epoch(capsys):
@@ -234,17 +235,17 @@ def test_verbose_shows_the_last_epoch(capsys):
 )
 def test_scalings(scaling, expected):
     rows = np.array([[1.0, 5.0, -8.0], [3.0, 5.0, 4.0]])
-    assert Inputs.fit(rows, scaling)(rows).tolist() == expected
+    assert Inputs(rows, scaling)(rows).tolist() == expected
 
 
 def test_shared_scaling_of_black_images_leaves_them():
-    assert Inputs.fit(np.zeros((2, 3)), "shared")(np.zeros((1, 3))).tolist() == [[0.0, 0.0, 0.0]]
+    assert Inputs(np.zeros((2, 3)), "shared")(np.zeros((1, 3))).tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_only_minmax_keeps_new_rows_within_bounds():
     rows, new = np.array([[0.0], [2.0]]), np.array([[4.0], [-2.0]])
-    assert Inputs.fit(rows, "minmax")(new).tolist() == [[1.0], [0.0]]
-    assert Inputs.fit(rows, "standard")(new).tolist() == [[3.0], [-3.0]]
+    assert Inputs(rows, "minmax")(new).tolist() == [[1.0], [0.0]]
+    assert Inputs(rows, "standard")(new).tolist() == [[3.0], [-3.0]]
 
 
 def test_only_image_models_take_images():
@@ -269,6 +270,6 @@ def test_a_fitted_model_keeps_the_settings_of_its_fit():
 def test_a_column_that_was_constant_says_nothing_later(scaling):
     constant = np.full((354, 1), 0.1)
     assert constant.std() > 0  # by rounding
-    inputs = Inputs.fit(constant, scaling)
+    inputs = Inputs(constant, scaling)
     assert inputs(constant).abs().max() == 0
     assert inputs(constant + 0.1).abs().max() <= 0.1 + 1e-6

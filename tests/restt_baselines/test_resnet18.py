@@ -63,12 +63,12 @@ def own_resnet(channels: tuple[int, ...], outputs: int) -> nn.Module:
     )
 
 
-def copied(module: convolutional.ResNet18, run: int, channels: tuple[int, ...], outputs: int) -> nn.Module:
+def copied(module: nn.Module, run: int, channels: tuple[int, ...], outputs: int) -> nn.Module:
     """torch's layers with the weights and statistics of one run; both list them in the order of the computation."""
-    own = own_resnet(channels, outputs).to(module.head.weight.dtype)
+    own = own_resnet(channels, outputs).to(next(module.parameters()).dtype)
     state = [value for name, value in own.state_dict().items() if not name.endswith("num_batches_tracked")]
     for target, value in zip(state, module.state_dict().values(), strict=True):
-        target.copy_(value[run].T if value.dim() == 3 else value[run])
+        target.copy_(value[run])
     return own
 
 
@@ -93,28 +93,25 @@ def test_is_torchs_layers_run_by_run(thin):
             torch.testing.assert_close(found[run], expected, rtol=1e-9, atol=1e-10)
             expected.square().sum().backward()
             for parameter, other in zip(module.parameters(), own.parameters(), strict=True):
-                gradient = parameter.grad[run].T if parameter.dim() == 3 else parameter.grad[run]
-                torch.testing.assert_close(gradient, other.grad, rtol=1e-7, atol=1e-9)
+                torch.testing.assert_close(parameter.grad[run], other.grad, rtol=1e-7, atol=1e-9)
     found = module.eval()(x[0])
     for run, own in enumerate(owns):
         torch.testing.assert_close(found[run], own.eval()(x[0].view(6, 1, 12, 12)), rtol=1e-9, atol=1e-10)
 
 
 def test_stages_of_28_pixels_have_28_14_7_and_4():
-    module = baselines.make("resnet18").build(784, 10, runs=1, seed=0).eval()
-    sides = []
+    sides, maps = [], torch.rand(1, 1, 28, 28)
     with torch.no_grad():
-        xs = module.norm.each(module.conv.each([torch.rand(1, 1, 28, 28)]))
-        for block in module.blocks:
-            xs = block.each(xs)
-            sides.append(tuple(xs[0].shape[1:]))
+        for layer in convolutional.ResNet18(28, 10, "float32").eval().maps:
+            maps = layer(maps)
+            sides += [tuple(maps.shape[1:])] if isinstance(layer, convolutional.Block) else []
     assert sides[::2] == [(64, 28, 28), (128, 14, 14), (256, 7, 7), (512, 4, 4)]
 
 
 def test_initial_weights_keep_the_size_of_signals_backwards():
     module = baselines.make("resnet18").build(784, 10, runs=2, seed=0)
     for name, parameter in module.named_parameters():
-        if "conv" in name:
+        if parameter.dim() == 5:  # a convolution
             expected = 2 / (parameter.shape[1] * parameter.shape[3] * parameter.shape[4])
             assert parameter.var().item() == pytest.approx(expected, rel=0.15), name
             assert not torch.equal(parameter[0], parameter[1])

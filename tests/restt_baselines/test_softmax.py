@@ -18,9 +18,9 @@ def test_reaches_the_optimum_that_scikit_learn_finds():
     # The penalty also weighs the biases: as the weight of a column of ones.
     exact = LogisticRegression(C=1 / (decay * len(X)), fit_intercept=False, tol=1e-8, max_iter=1000)
     exact.fit(np.c_[X, np.ones(len(X))], y)
-    head = found.module_.layers[0]
-    np.testing.assert_allclose(head.weight[0].T.detach(), exact.coef_[:, :-1], atol=2e-3)
-    np.testing.assert_allclose(head.bias[0].detach(), exact.coef_[:, -1], atol=2e-3)
+    weight, bias = found.module_.parameters()
+    np.testing.assert_allclose(weight[0].detach(), exact.coef_[:, :-1], atol=2e-3)
+    np.testing.assert_allclose(bias[0].detach(), exact.coef_[:, -1], atol=2e-3)
     expected = exact.predict_proba(np.c_[X_test, np.ones(len(X_test))])
     np.testing.assert_allclose(found.predict_proba(X_test), expected, atol=1e-3)
 
@@ -28,12 +28,13 @@ def test_reaches_the_optimum_that_scikit_learn_finds():
 def test_all_runs_reach_the_same_optimum():
     X, _, y, _ = digits(side=4)
     module = SOFTMAX.make("classification", runs=2, random_state=0, device="cpu").fit(X / 16, y).module_
-    torch.testing.assert_close(module.layers[0].weight[0], module.layers[0].weight[1])
+    for parameter in module.parameters():
+        torch.testing.assert_close(parameter[0], parameter[1])
 
 
 def test_runs_may_have_rows_of_their_own():
     module = SOFTMAX.make("classification").build(6, 3, runs=2, seed=0)
-    module.layers[0].weight.data.copy_(torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)))
+    next(module.parameters()).data.copy_(torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)))
     x = torch.rand(2, 5, 6, generator=torch.Generator().manual_seed(1))
     for run in range(2):
         torch.testing.assert_close(module(x)[run], module(x[run])[run])

@@ -9,11 +9,11 @@ import torch
 
 import restt_paper
 from restt_paper import report
+from restt_paper.experiments import Store
 from restt_paper.images import table4
 from restt_paper.images.accuracy import ACCURACIES
 from restt_paper.images.cells import improved_cell, paper_cell, rate_cell, recipe_cell
 from restt_paper.images.training_curves import NEAR, _near_best
-from restt_paper.store import Store
 
 RATE_CELLS = 12  # two sets, two models, three bond dimensions
 

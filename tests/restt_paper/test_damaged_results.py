@@ -11,7 +11,7 @@ import pytest
 
 import restt_paper
 from restt_paper import report
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import Cell, Store
 
 COMMITTED = Path(__file__).parents[2] / "results" / "paper"
 EXPERIMENTS = ("table1", "table3", "table6", "fig-synthetic", "fig-training", "fig-meanfield")

@@ -12,10 +12,10 @@ import restt
 from restt import data
 from restt.features import Trigonometric
 from restt.train import TrainConfig, train
+from restt_paper.experiments import Store
 from restt_paper.images import cells, table3, table4, training
 from restt_paper.images.cells import rate_cell
 from restt_paper.images.training import Images, training_rows
-from restt_paper.store import Store
 from restt_paper.synthetic_training import choose_rate
 
 TRAINING, TEST, PIXELS = 60, 24, 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import restt_paper
-from restt_paper.commands import write_report
+from restt_paper.report import write_report
 from tests.restt_app.pages.conftest import NASTY
 from tests.restt_paper.few_results import fill
 

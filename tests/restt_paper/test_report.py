@@ -10,11 +10,10 @@ import restt
 import restt_paper
 from restt_baselines import available
 from restt_paper import report
-from restt_paper.commands import write_report
-from restt_paper.experiments import QUICK_MEANS, Experiment
+from restt_paper.experiments import QUICK_MEANS, Cell, Experiment, Store, with_needs
 from restt_paper.images import table3
 from restt_paper.meanfield import study
-from restt_paper.store import Cell, Store
+from restt_paper.report import write_report
 
 COMMITTED = Path(__file__).parents[2] / "results"
 
@@ -166,7 +165,7 @@ def test_every_committed_paper_result_belongs_to_a_cell():
     if not COMMITTED.exists():
         pytest.skip("the results are in the source checkout only")
     cells = [cell for name in restt_paper.EXPERIMENTS for cell in restt_paper.experiment(name).cells("paper")]
-    known = {f"{cell.key}.json" for cell in report.with_needs(cells)}
+    known = {f"{cell.key}.json" for cell in with_needs(cells)}
     files = {path.relative_to(COMMITTED / "paper").as_posix() for path in (COMMITTED / "paper").glob("*/*.json")}
     assert files <= known
 

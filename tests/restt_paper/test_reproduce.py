@@ -9,10 +9,9 @@ import pytest
 
 import restt_paper
 from restt._common.drawing import require_matplotlib
-from restt_paper import commands
+from restt_paper import reproduce_and_show
 from restt_paper import verdict as targets
-from restt_paper.experiments import QUICK_MEANS, Experiment
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import QUICK_MEANS, Cell, Experiment, Store
 from restt_paper.table import NOT_YET, Table
 
 
@@ -63,7 +62,7 @@ def test_a_quick_result_can_never_stand_in_for_a_paper_one():
 
 
 def test_running_computes_shows_and_draws(tmp_path, squares, capsys):
-    commands.reproduce("all", "quick", tmp_path, "cpu")
+    reproduce_and_show("all", "quick", tmp_path, "cpu")
     shown = capsys.readouterr().out
     assert "[3/3," in shown
     assert "Squares (quick profile)" in shown
@@ -79,7 +78,7 @@ def test_without_matplotlib_everything_but_the_pictures_is_there(tmp_path, squar
     monkeypatch.setattr(restt_paper, "EXPERIMENTS", {"squares": "squares", "again": "squares"})
     drawing = replace(squares, pictures=lambda store, profile, folder: require_matplotlib())
     monkeypatch.setattr(restt_paper, "experiment", lambda name: drawing)
-    commands.reproduce("all", "quick", tmp_path, "cpu")
+    reproduce_and_show("all", "quick", tmp_path, "cpu")
     shown = capsys.readouterr().out
     assert shown.count("no pictures: drawing needs matplotlib: pip install 'restt[plot]'\n") == 2
     assert shown.count("Squares (quick profile)") == 2
@@ -94,7 +93,7 @@ def test_an_experiment_that_needs_a_missing_package_does_not_stop_the_others(tmp
     monkeypatch.setattr(restt_paper, "EXPERIMENTS", {"needy": "needy", "squares": "squares"})
     monkeypatch.setattr(restt_paper, "experiment", {"needy": needy, "squares": squares}.__getitem__)
     with pytest.raises(ImportError, match="needy was left out: drawing needs matplotlib"):
-        commands.reproduce("all", "quick", tmp_path, "cpu")
+        reproduce_and_show("all", "quick", tmp_path, "cpu")
     assert len(list(tmp_path.glob("squares/*.json"))) == 3
 
 

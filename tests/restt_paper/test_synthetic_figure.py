@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from restt_paper import synthetic as figure
-from restt_paper.store import Store
+from restt_paper.experiments import Store
 from restt_paper.synthetic import SIZES, Errors, Sizes, in_target_units
 from restt_paper.table import FAILED, NOT_YET
 

@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from restt.data.dataset import PAPER_SPLIT_SEED, Dataset
 from restt_paper import table6
-from restt_paper.store import Store
+from restt_paper.experiments import Store
 from restt_paper.table import FAILED, NOT_YET
 from restt_paper.table6 import (
     MODELS,

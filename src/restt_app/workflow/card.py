@@ -118,7 +118,7 @@ class FittedTable:
     >>> import numpy as np, pandas as pd
     >>> from restt.workflow import fit_table
     >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
-    >>> fitted = fit_table(data.assign(y=data.a * data.b), "y", parameters={"effort": "quick"})
+    >>> fitted = fit_table(data.assign(y=data.a * data.b), "y", effort="quick")
     >>> fitted.card.task, fitted.card.held_out["method"]
     ('regression', '5 folds')
     """

@@ -13,7 +13,7 @@ from scipy.stats import betabinom, binom
 from restt_app.workflow.card import FittedTable, as_fitted
 from restt_app.workflow.columns import LISTED_LEVELS, Column
 from restt_app.workflow.metrics import METRICS, draws, entry, row_losses, weak_groups, words
-from restt_app.workflow.predicting import known_targets, read_rows
+from restt_app.workflow.predicting import known_targets, naming, read_rows
 from restt_app.workflow.scoring import OURS
 
 LISTED_ROWS = 5
@@ -53,8 +53,12 @@ def compare_tables(
         ours, theirs = (getattr(card, name) for card in cards)
         if ours != theirs:
             raise ValueError(f"a and b must be models of the same {name}, got {ours!r} and {theirs!r}")
-    tables = [read_rows(card, data, **options) for card in cards]
-    (x, y), (other, _) = (known_targets(card, rows) for card, rows in zip(cards, tables, strict=True))
+    tables, known = [], []
+    for letter, card in zip("ab", cards, strict=True):
+        with naming(letter):
+            tables.append(read_rows(card, data, **options))
+            known.append(known_targets(card, tables[-1]))
+    (x, y), (other, _) = known
     notes = list(dict.fromkeys(note for rows in tables for note in rows.notes))
     for letter, card in zip("ab", cards, strict=True):
         if tables[0].sha256 is not None and card.source.get("sha256") == tables[0].sha256:

@@ -6,7 +6,7 @@ import time as clock
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from restt._common.provenance import provenance
 from restt_app.workflow.card import TASKS, Card, FittedTable
 from restt_app.workflow.columns import LISTED_LEVELS, Column, check_column, described
 from restt_app.workflow.layouts import split
-from restt_app.workflow.predicting import known_targets, read_rows
+from restt_app.workflow.predicting import known_targets, naming, read_rows
 from restt_app.workflow.scoring import COST, Scorer, ScoringSettings, group_codes, split_rows
 from restt_app.workflow.table import Table, read_table
 from restt_app.workflow.target import dependence, leaks, read_target
 
+EFFORTS = ("quick", "auto", "best")
 FIT_ROWS = 200_000  # the final fit draws this many rows: scales and posterior are learned from some thousands anyway
 
 
@@ -35,7 +36,6 @@ def fit_table(
     group: str | None = None,
     time: str | None = None,
     test: Any = None,
-    parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "auto",
     progress: Callable[[str, float], None] | None = None,
@@ -61,8 +61,6 @@ def fit_table(
         A column of dates or numbers: the latest fifth of the rows is scored on.
     test : path or data frame, optional
         Rows to score on instead. The model is fitted to all rows of ``data``.
-    parameters : mapping, optional
-        Of :class:`restt.ResTTRegressor` or :class:`restt.ResTTClassifier`.
     seed : int
         Of the split, the fit and the resamples.
     device : str
@@ -82,6 +80,7 @@ def fit_table(
     """
     began = clock.monotonic()
     check_choice("task", task, ("auto", *TASKS))
+    check_choice("effort", effort, EFFORTS)
     check_int("seed", seed, minimum=0, maximum=2**32 - 1)
     if isinstance(data, Table) and options:
         raise ValueError(f"{next(iter(options))} is told to read_table, and data has been read already")
@@ -100,10 +99,8 @@ def fit_table(
     notes = _Notes(notice)
     notes.add(table.notes)
     notes.add([f"column {column.name!r} is {column.note}" for column in columns.values() if not column.used])
-    settings = {**({} if effort == "auto" else {"effort": effort}), **dict(parameters or {})}
     of_target: list[str] = []
     task, y, rows = read_target(table, target, task, of_target)
-    _estimator(task, settings, seed, device)._validate_params()
     if not any(column.used for column in columns.values()):
         reasons = "; ".join(f"{name!r} was {column.note}" for name, column in list(columns.items())[:5])
         raise ValueError(f"no column is left to predict {target!r} from" + (f": {reasons}" if reasons else ""))
@@ -141,9 +138,10 @@ def fit_table(
         )
         scorer = Scorer(x, y, classes, splits, method, seed)
 
-    def fitted(settings: dict[str, Any], done: float, until: float) -> FittedTable:
-        level = settings.get("effort", "auto")
-        last = COST.get(level, COST["auto"])
+    kind: Any = estimators.ResTTRegressor if task == "regression" else estimators.ResTTClassifier
+
+    def fitted(level: str, done: float, until: float) -> FittedTable:
+        last = COST[level]
         total, spent = scorer.cost(level) + last, 0.0
 
         def step(what: str, cost: float) -> None:
@@ -152,18 +150,19 @@ def fit_table(
             if progress is not None:
                 progress(what, done + (until - done) * min(spent / total, 1.0))
 
-        scores = scorer.score(lambda: _estimator(task, settings, seed, device), level, step)
-        estimator = _estimator(task, settings, seed, device)
+        make = partial(kind, effort=level, random_state=seed, device=device)
+        scores = scorer.score(make, level, step)
+        estimator = make()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             estimator.fit(x, y)
         notes.add([" ".join(str(warning.message).split()) for warning in caught])
         step("fitting all rows", last)
-        splits_by = {name: value for name, value in (("group", group), ("time", time)) if value is not None}
+        given = {"group": group, "time": time, "effort": None if level == "auto" else level}
         complete = replace(
             card,
             **scores,
-            settings={"seed": seed, "device": device, **splits_by, **settings},
+            settings={"seed": seed, "device": device, **{key: value for key, value in given.items() if value}},
             seconds=round(clock.monotonic() - began, 2),
             notes=list(notes.all),
             stored=_stored(len(scores["calibration"].get("rows", []))),
@@ -171,11 +170,10 @@ def fit_table(
         return FittedTable(estimator, complete)
 
     share = 0.0
-    level = settings.get("effort", "auto")
-    if first is not None and level != "quick":
-        share = COST["quick"] / (COST["quick"] + COST.get(level, COST["auto"]))
-        first(fitted({**settings, "effort": "quick"}, 0.0, share))
-    return fitted(settings, share, 1.0)
+    if first is not None and effort != "quick":
+        share = COST["quick"] / (COST["quick"] + COST[effort])
+        first(fitted("quick", 0.0, share))
+    return fitted(effort, share, 1.0)
 
 
 class _Notes:
@@ -198,8 +196,9 @@ def _test_scorer(
 ) -> Scorer:
     """Score models fitted to all rows on those of a further table."""
     of_file = {name: options[name] for name in ("delimiter", "encoding", "missing") if name in options}
-    rows = read_rows(card, test, **of_file)
-    more, answers = known_targets(card, rows)
+    with naming("test"):
+        rows = read_rows(card, test, **of_file)
+        more, answers = known_targets(card, rows)
     notes.add([f"test: {note}" for note in rows.notes])
     texts = [name for name in x.columns if x[name].dtype == "category"]
     both = pd.concat([frame.astype(dict.fromkeys(texts, object)) for frame in (x, more)], ignore_index=True)
@@ -242,13 +241,3 @@ def _stored(scored_rows: int) -> list[str]:
         "model.safetensors holds levels and may hold rows of the columns in use, from which it computes intervals: "
         "give it only to those who may see them.",
     ]
-
-
-def _estimator(task: str, parameters: Mapping[str, Any], seed: int, device: str) -> Any:
-    kind: Any = estimators.ResTTRegressor if task == "regression" else estimators.ResTTClassifier
-    known = set(signature(kind).parameters) - {"random_state", "device", "verbose"}
-    if unknown := sorted(set(parameters) - known):
-        raise ValueError(
-            f"parameters has {unknown[0]!r}, which {kind.__name__} does not take here; known: {sorted(known)}"
-        )
-    return kind(**parameters, random_state=seed, device=device)

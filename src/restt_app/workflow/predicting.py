@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -53,12 +54,24 @@ def read_rows(card: Card, data: Any, *, most: int | None = None, layout: Layout 
     return Rows(model_frame(columns, frame), y, [*source.notes, *unused], source.sha256)
 
 
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put in front of an error which of several tables or models it is of."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
 def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> Any:
     """Inputs of a model from rows of a new table, by the columns of its card; further columns are not looked at."""
     used = [column for column in columns if column.used]
     absent = [column.name for column in used if column.name not in chunk.columns]
     if absent:
-        raise ValueError(f"the table lacks the column(s) {listed(absent)}, which the model was fitted with")
+        wanted = {name.lower() for name in absent}
+        close = [name for name in chunk.columns if name.lower() in wanted]
+        hint = f"; spelled alike: {listed(close)}" if close else ""
+        raise ValueError(f"the table lacks the column(s) {listed(absent)}, which the model was fitted with{hint}")
     inputs: dict[str, Any] = {}
     for column in used:
         inputs.update(column.expanded(column.values(chunk[column.name], first_row)))
@@ -226,7 +239,7 @@ def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options
     >>> import numpy as np, pandas as pd
     >>> from restt.workflow import fit_table, predict_table
     >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
-    >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", parameters={"effort": "quick"})
+    >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", effort="quick")
     >>> predict_table(fitted, data).columns.tolist()
     ['prediction', 'probability False', 'probability True']
     """

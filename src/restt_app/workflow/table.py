@@ -273,9 +273,9 @@ def _saved_layout(reading: _Reading, table_core: str | None) -> str:
 
 
 def _refuse_mixed(texts: Any) -> None:
-    """ValueError for a column of many texts at least half of which are numbers in one layout."""
+    """ValueError for a column of many texts at least half of which are numbers in one layout, and no codes."""
     levels = texts.drop_duplicates()
-    if len(levels) <= _MIXED_LEVELS:
+    if len(levels) <= _MIXED_LEVELS or levels.str.fullmatch(r"0\d+").any():
         return
     tried = {layout for text in levels[:_MIXED_LEVELS] for kind, layout in candidates(text) if kind == "number"}
     wrong = min((parsed(texts, "number", layout)[1] for layout in sorted(tried)), key=np.sum)

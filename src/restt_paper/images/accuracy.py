@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from restt_paper.store import Cell, Store
+from restt_paper.experiments import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std, paper_mean_std, paper_numbers
 from restt_paper.verdict import Claim, Comparison, Target, compare_spreads, judged, larger
 
@@ -51,20 +51,20 @@ def _accuracy(store: Store, cell: Cell, kind: str, *, of_views: bool = False) ->
     return (result.get("of_views", {}) if of_views else result).get(kind)
 
 
-def shown_accuracy(store: Store, cell: Cell | None, kind: str, *, of_views: bool = False) -> str:
+def shown_accuracy(store: Store, cell: Cell, kind: str, *, of_views: bool = False) -> str:
     """Mean ± standard deviation; "not yet" while the cell is missing, "–" where it has no such accuracy.
 
     ``of_views`` asks for outputs averaged over the views of each image.
     """
-    if cell is None or store.load(cell) is None:
+    if store.load(cell) is None:
         return NOT_YET
     values = _accuracy(store, cell, kind, of_views=of_views)
     return NO_NUMBER if values is None else mean_std(values)
 
 
-def final_accuracies(store: Store, cell: Cell | None) -> list[float] | None:
+def final_accuracies(store: Store, cell: Cell) -> list[float] | None:
     """Each seed's accuracy after the last epoch; a failed one counts as no hit at all."""
-    content = None if cell is None else store.load(cell)
+    content = store.load(cell)
     return None if content is None else [value or 0.0 for value in content["result"]["final"]]
 
 
@@ -87,10 +87,10 @@ def averaged(store: Store, cell: Cell, *, of_views: bool = False) -> float | Non
 
 
 class Row(NamedTuple):
-    """A row of an accuracy table: its labels, and for each column the paper's number and our cell, None if absent."""
+    """A row of an accuracy table: its labels, and for each column the paper's number, None if absent, and our cell."""
 
     labels: tuple[str, ...]
-    entries: Sequence[tuple[str | None, Cell | None]]
+    entries: Sequence[tuple[str | None, Cell]]
 
 
 def accuracy_tables(
@@ -146,11 +146,11 @@ def accuracy_target(
 
 
 class Duel(NamedTuple):
-    """Where (``of``) the first model meets the second; ``second`` is None for a model that cannot be built here."""
+    """Where (``of``) the first model meets the second."""
 
     of: str
     first: Cell
-    second: Cell | None
+    second: Cell
 
 
 def more_accurate(store: Store, text: str, duels: Iterable[Duel]) -> Claim:

@@ -14,7 +14,7 @@ import torch
 from restt._common.errors import check_choice
 from restt.train import train
 from restt.train.config import PAPER_RATES
-from restt_paper.experiments import Context, Result, Settings
+from restt_paper.experiments import Cell, Context, Result, Settings
 from restt_paper.images.recipes import RECIPES, Recipe
 from restt_paper.images.sites import image_views
 from restt_paper.images.training import (
@@ -26,7 +26,6 @@ from restt_paper.images.training import (
     train_seeds,
     training_rows,
 )
-from restt_paper.store import Cell
 
 # Share of a run's own training images that held-out runs use for validation.
 VALIDATION_SHARE = 0.1
@@ -153,30 +152,23 @@ def baseline_cell(
     half: bool = False,
     variant: str | None = None,
     **changes: Any,  # of seeds, held_out, rows; together, where held-out runs may train beside the seeds
-) -> Cell | None:
-    """All seeds of one baseline on a part of a data set; None for a baseline that cannot be built here.
+) -> Cell:
+    """All seeds of one baseline on a part of a data set.
 
     ``params`` are the estimator's, where not its defaults (the cell holds all of them, so that other defaults are
     another cell); ``half`` gives it the paper's 14×14 images; ``variant`` stands in the name for the fraction.
     """
-    from restt_baselines import available, make
+    from restt_baselines import make
 
-    if baseline not in available("classification"):
-        return None
     given = dict(params or {})
     defaults = make(baseline, task="classification").get_params()
     if profile == "quick" and "epochs" in defaults:
         given.setdefault("epochs", QUICK_BASELINE_EPOCHS)
-    plain = (bool, int, float, str, list, tuple, dict, type(None))
     settings = {
         **_training_settings(profile),
         "dataset": dataset,
         "baseline": baseline,
-        "params": {
-            name: value if isinstance(value, plain) else repr(value)
-            for name, value in {**defaults, **given}.items()
-            if name not in NOT_USED
-        },
+        "params": {name: value for name, value in {**defaults, **given}.items() if name not in NOT_USED},
         "fraction": fraction,
         "subset": "random",
         "half": half,
@@ -251,8 +243,8 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
 def _train_baseline(settings: Settings, context: Context) -> Result:
     """Train a baseline on all seeds of a cell.
 
-    Torch modules train all seeds side by side, exactly as ResTT does; others one by one, those that sweep with their
-    accuracy after each sweep. No epoch is selected for these: they have no held-out runs.
+    Torch modules train all seeds side by side, exactly as ResTT does; those that sweep one by one, with their accuracy
+    after each sweep. No epoch is selected for these: they have no held-out runs.
     """
     from restt_baselines import make
     from restt_baselines.network import NetworkClassifier
@@ -275,23 +267,14 @@ def _train_baseline(settings: Settings, context: Context) -> Result:
 
 
 def _fit_one_by_one(estimator: Any, images: Images, settings: Settings, context: Context) -> Result:
-    own = {"device": context.device} if "device" in estimator.get_params() else {}
     x, y, scored = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
-    final, curves, seconds = [], [], 0.0
+    curves, seconds = [], 0.0
     for run in range(settings["seeds"]):
-        if "random_state" in estimator.get_params():
-            own["random_state"] = settings["seed"] + run
-        estimator.set_params(**own)
+        estimator.set_params(device=context.device, random_state=settings["seed"] + run)
         rows = training_rows(images, settings["fraction"], run, settings["subset"]).numpy()
-        if hasattr(estimator, "fit_epochs"):
-            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[scored], y[scored])))
-            curves.append(accuracy_curves(records))
-            seconds += sum(record.seconds for record in records)
-        else:
-            estimator.fit(x[rows], y[rows])
-        final.append(round(100 * float(estimator.score(x[scored], y[scored])), 4))
-    if not curves:
-        return {"final": final, "rows": len(rows)}
+        records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[scored], y[scored])))
+        curves.append(accuracy_curves(records))
+        seconds += sum(record.seconds for record in records)
     accuracy = torch.cat(curves, dim=1)  # (sweeps, S)
     return {
         "rows": len(rows),

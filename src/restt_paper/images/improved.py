@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import (
     PARTS_ASKED,
     accuracy_target,
@@ -17,7 +17,6 @@ from restt_paper.images.accuracy import (
 )
 from restt_paper.images.cells import VALIDATION_SHARE, compute_images, improved_cell, sizes
 from restt_paper.images.recipes import RECIPES
-from restt_paper.store import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed
 from restt_paper.verdict import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import (
     BEST_TRAIN,
     BEST_TRAIN_LABEL,
@@ -19,7 +19,6 @@ from restt_paper.images.accuracy import (
 )
 from restt_paper.images.cells import baseline_cell, compute_images, paper_cell, sizes
 from restt_paper.images.sites import PAPER_ANGLE
-from restt_paper.store import Cell, Store
 from restt_paper.table import Table, paper_mean_std, paper_numbers
 from restt_paper.verdict import RULE, claims_table
 
@@ -109,9 +108,9 @@ SOURCES = (
 
 
 def cells(profile: str) -> list[Cell]:
-    """The baselines that can be built here, and Table IV's cells of TT, MeanTT and ResTT."""
+    """The baselines, and Table IV's cells of TT, MeanTT and ResTT."""
     rows = _rows(profile).values()
-    return [cell for dataset in NAMES for row in rows if (cell := row[dataset]) is not None]
+    return [row[dataset] for dataset in NAMES for row in rows]
 
 
 def tables(store: Store, profile: str) -> list[Table]:
@@ -136,9 +135,9 @@ def tables(store: Store, profile: str) -> list[Table]:
     return accuracy_tables(store, "Table II: {}", columns, rows, lambda kind: notes)
 
 
-def _rows(profile: str) -> dict[str, dict[str, Cell | None]]:
-    """The cells of each row by data set; None for a baseline that cannot be built here."""
-    rows: dict[str, dict[str, Cell | None]] = {
+def _rows(profile: str) -> dict[str, dict[str, Cell]]:
+    """The cells of each row by data set."""
+    rows = {
         label: {dataset: _baseline(profile, dataset, network) for dataset in NAMES}
         for label, network in NETWORKS.items()
     }
@@ -148,7 +147,7 @@ def _rows(profile: str) -> dict[str, dict[str, Cell | None]]:
     return rows
 
 
-def _baseline(profile: str, dataset: str, network: Network) -> Cell | None:
+def _baseline(profile: str, dataset: str, network: Network) -> Cell:
     changes = {"half": True, **network.trained, **({"seeds": QUICK_SEEDS} if profile == "quick" else {})}
     params = network.paper if profile == "paper" else network.quick
     return baseline_cell("table2", profile, dataset, network.baseline, 1.0, params, variant=network.variant, **changes)
@@ -159,12 +158,11 @@ def claims(store: Store) -> Table:
     rows = _rows("paper")
 
     def duels(first: str, others: list[str]) -> list[Duel]:
-        pairs = []
-        for dataset, name in NAMES.items():
-            ours = rows[first][dataset]
-            assert ours is not None
-            pairs += [Duel(f"{label}, {name}", ours, rows[label][dataset]) for label in others]
-        return pairs
+        return [
+            Duel(f"{label}, {name}", rows[first][dataset], rows[label][dataset])
+            for dataset, name in NAMES.items()
+            for label in others
+        ]
 
     normalised = [label for label in NETWORKS if label.startswith(("MPS", "TT-BN"))]
     others = [label for label in rows if label != "ResTT"]

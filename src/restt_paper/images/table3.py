@@ -28,9 +28,8 @@ from restt.module import ResTT
 from restt.train import TrainConfig, train
 from restt.train.config import PAPER_WEIGHT_DECAY
 from restt_bench.timing import measure, synchronizer
-from restt_paper.experiments import Context, Experiment, Result, Settings
+from restt_paper.experiments import Cell, Context, Experiment, Result, Settings, Store
 from restt_paper.images.training import matmul_precision
-from restt_paper.store import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, paper_numbers
 from restt_paper.verdict import RULE, Claim, Comparison, Outcome, Target, claims_table, judged, larger
 

@@ -6,7 +6,7 @@ ResTT on the very images that the authors' code takes, the first ones, so that l
 
 from __future__ import annotations
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import (
     BEST_TRAIN,
     BEST_TRAIN_LABEL,
@@ -25,7 +25,6 @@ from restt_paper.images.accuracy import (
     steadier,
 )
 from restt_paper.images.cells import VALIDATION_SHARE, compute_images, paper_cell, sizes
-from restt_paper.store import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, paper_mean_std, paper_numbers
 from restt_paper.verdict import RULE, Target, claims_table
 

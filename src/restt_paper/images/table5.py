@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import (
     NAMES,
     Duel,
@@ -16,7 +16,6 @@ from restt_paper.images.accuracy import (
     steadier,
 )
 from restt_paper.images.cells import baseline_cell, compute_images, paper_cell, sizes
-from restt_paper.store import Cell, Store
 from restt_paper.table import Table, paper_mean_std, paper_numbers
 from restt_paper.verdict import RULE, claims_table
 
@@ -36,12 +35,12 @@ MULTITASK_SEEDS = {"trained": 5, "random": 2}
 
 
 def cells(profile: str) -> list[Cell]:
-    """The baselines that can be built here, then ResTT at the largest bond dimension (Table IV's cells)."""
+    """The baselines, then ResTT at the largest bond dimension (Table IV's cells)."""
     fractions = FRACTIONS[profile]
     baselines = [_baseline(profile, name, model, f) for model in BASELINES for name in NAMES for f in fractions]
     multitask = [_multitask_cell(profile, baseline, start) for start in STARTS for baseline in MULTITASK]
     restt = [_restt(profile, dataset, fraction) for dataset in NAMES for fraction in fractions]
-    return [cell for cell in (*baselines, *multitask, *restt) if cell is not None]
+    return [*baselines, *multitask, *restt]
 
 
 def tables(store: Store, profile: str) -> list[Table]:
@@ -117,7 +116,7 @@ def _multitask(store: Store, profile: str) -> Table:
     return Table(title, columns, tuple(rows), (note,) if profile == "paper" else (), details=True)
 
 
-def _multitask_cell(profile: str, baseline: str, start: str) -> Cell | None:
+def _multitask_cell(profile: str, baseline: str, start: str) -> Cell:
     changes: dict[str, Any] = {"seeds": MULTITASK_SEEDS[start], "held_out": 0} if profile == "paper" else {}
     params = {**STARTS[start], **({} if profile == "paper" else QUICK_WIDTHS)}
     fraction = MULTITASK_FRACTION[profile]
@@ -129,7 +128,7 @@ def _restt(profile: str, dataset: str, fraction: float) -> Cell:
     return paper_cell(profile, dataset, "restt", max(sizes(profile).bond_dims), fraction)
 
 
-def _baseline(profile: str, dataset: str, baseline: str, fraction: float) -> Cell | None:
+def _baseline(profile: str, dataset: str, baseline: str, fraction: float) -> Cell:
     if baseline == "restt":
         return _restt(profile, dataset, fraction)
     params: dict[str, Any] | None = None

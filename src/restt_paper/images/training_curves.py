@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from restt_paper.experiments import Experiment
+from restt_paper.experiments import Cell, Experiment, Store
 from restt_paper.images.accuracy import MEANTT_NOTE, MODELS
 from restt_paper.images.cells import compute_images, improved_cell, paper_cell, recipe_cell, sizes
 from restt_paper.meanfield.plots import COLORS, picture
-from restt_paper.store import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std
 from restt_paper.verdict import RULE, Claim, Comparison, claims_table, judged, larger
 

@@ -16,7 +16,7 @@ from restt._common.errors import check_choice
 from restt.features import Trigonometric
 from restt.meanfield import Profile, predict
 from restt.topology import Topology
-from restt_paper.experiments import PICTURES, Context, Experiment, Result, Settings
+from restt_paper.experiments import PICTURES, Cell, Context, Experiment, Result, Settings, Store
 from restt_paper.meanfield import plots
 from restt_paper.meanfield.comparison import (
     Comparison,
@@ -33,7 +33,6 @@ from restt_paper.meanfield.trainability import (
     trainability_map,
     typical_log_decay,
 )
-from restt_paper.store import Cell, Store
 from restt_paper.table import NOT_YET, Table, fixed
 
 TITLE = "Mean-field theory, measured"

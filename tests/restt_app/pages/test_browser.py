@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from restt_paper.commands import write_report
+from restt_paper.report import write_report
 from tests.restt_paper.few_results import fill
 
 PHONE, DESK = 390, 1200

@@ -53,4 +53,4 @@ def labelled(tree_frame):
     """Classification."""
     frame = tree_frame.assign(tall=np.where(tree_frame.height > 9, "tall", "small")).drop(columns="height")
     with hasty_solvers():
-        return fit_table(frame, "tall", parameters={"effort": "quick"})
+        return fit_table(frame, "tall", effort="quick")

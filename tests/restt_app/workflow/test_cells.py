@@ -26,7 +26,7 @@ LARGE = 2**53 + 1  # a whole number that no float is
 def model():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": [*rng.normal(size=28), None, None], "y": rng.normal(size=30)})
-    return fit_table(frame, "y", parameters={"effort": "quick"})
+    return fit_table(frame, "y", effort="quick")
 
 
 def no_constant(text):
@@ -136,7 +136,7 @@ def test_a_carried_column_with_the_name_of_a_result_is_refused(name, fitted, lab
 def test_predictions_far_from_zero_keep_their_differences(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.uniform(-1, 1, 60)})
-    fitted = fit_table(frame.assign(y=1e12 + frame.a), "y", parameters={"effort": "quick"})
+    fitted = fit_table(frame.assign(y=1e12 + frame.a), "y", effort="quick")
     path = write_predictions(Predictions(fitted, frame), tmp_path / "p.csv")
     expected = fitted.estimator.predict(frame[["a"]])
     assert len(np.unique(expected)) > 30
@@ -178,7 +178,7 @@ def test_formulas_are_plain_text_in_json():
 
 def test_labels_that_are_formulas_are_escaped_and_the_frame_has_them_as_they_are(tree_frame, tmp_path):
     frame = tree_frame.assign(height=np.where(tree_frame.height > 9, "=tall", "small"))
-    fitted = fit_table(frame, "height", parameters={"effort": "quick"})
+    fitted = fit_table(frame, "height", effort="quick")
     assert set(predict_table(fitted, frame).prediction) == {"=tall", "small"}
     path = write_predictions(Predictions(fitted, frame), tmp_path / "p.csv")
     assert set(pd.read_csv(path).prediction) == {"'=tall", "small"}

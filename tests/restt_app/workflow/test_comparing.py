@@ -27,6 +27,11 @@ def test_differences_are_paired_and_signed(fitted, less):
     assert found["apart"]["rows"][0]["row"] == gaps.argmax() + 1
 
 
+def test_the_model_that_lacks_a_column_is_named(fitted, less):
+    with pytest.raises(ValueError, match=r"b: the table lacks the column\(s\) 'girth'"):
+        compare_tables(less, fitted, trees(20, seed=5).drop(columns="girth"))
+
+
 def test_a_model_is_no_better_than_itself(labelled, tree_frame):
     frame = tree_frame.assign(tall=np.where(tree_frame.height > 9, "tall", "small"))
     found = compare_tables(labelled, labelled, frame)

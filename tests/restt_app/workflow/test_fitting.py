@@ -7,8 +7,6 @@ import pytest
 from restt import ResTTClassifier, ResTTRegressor
 from restt_app.workflow import Card, fit_table, fitting, read_table
 
-QUICK = {"effort": "quick"}
-
 
 def test_a_regression_from_end_to_end(fitted, tree_frame):
     card = fitted.card
@@ -58,22 +56,22 @@ def frame(y, **columns):
     ],
 )
 def test_the_task_is_told_by_the_target(y, task, classes):
-    card = fit_table(frame(y), "y", parameters=QUICK).card
+    card = fit_table(frame(y), "y", effort="quick").card
     assert (card.task, card.classes) == (task, classes)
     assert any(note.startswith(f"{task}, since") for note in card.notes)
 
 
 @pytest.mark.usefixtures("little_scoring")
 def test_the_task_can_be_named():
-    assert fit_table(frame([0, 1, 2, 3] * 10), "y", task="regression", parameters=QUICK).card.task == "regression"
-    card = fit_table(frame(list(range(12)) * 4), "y", task="classification", parameters=QUICK).card
+    assert fit_table(frame([0, 1, 2, 3] * 10), "y", task="regression", effort="quick").card.task == "regression"
+    card = fit_table(frame(list(range(12)) * 4), "y", task="classification", effort="quick").card
     assert card.classes == list(range(12))
 
 
 def test_rows_without_a_target_are_left_out_and_said():
     y = [float(row) for row in range(40)]
     y[3] = y[7] = np.nan
-    card = fit_table(frame(y), "y", parameters=QUICK).card
+    card = fit_table(frame(y), "y", effort="quick").card
     assert card.source["rows"] == 40
     assert card.source["rows_used"] == card.held_out["rows"] == 38
     assert "2 rows without a value in 'y' were left out" in card.notes
@@ -84,7 +82,7 @@ def test_of_very_many_rows_some_are_drawn(monkeypatch):
     y = np.arange(50.0)
     y[::10] = np.nan
     data = frame(y, copy=np.arange(50.0) * 2 + 0.5)
-    fitted = fit_table(data, "y", parameters=QUICK)
+    fitted = fit_table(data, "y", effort="quick")
     assert fitted.card.source["rows_used"] == 30
     assert any("fitted to 30 of the rows" in note for note in fitted.card.notes)
     assert fitted.card.held_out["metrics"]["r2"] > 0.9  # rows and targets still belong together
@@ -94,13 +92,13 @@ def test_of_very_many_rows_some_are_drawn(monkeypatch):
 def test_the_last_fits_warnings_become_notes():
     y = np.random.default_rng(0).normal(size=40)
     y[3] = 1e12
-    card = fit_table(frame(y), "y", parameters=QUICK).card
+    card = fit_table(frame(y), "y", effort="quick").card
     assert any("left out of the fit" in note for note in card.notes)
 
 
 def test_progress_goes_from_nothing_to_one():
     told = []
-    fit_table(frame([0, 1] * 20), "y", parameters=QUICK, progress=lambda what, share: told.append((what, share)))
+    fit_table(frame([0, 1] * 20), "y", effort="quick", progress=lambda what, share: told.append((what, share)))
     shares = [share for _, share in told]
     assert shares == sorted(shares)
     assert len(told) == 21
@@ -122,7 +120,7 @@ def test_a_quick_model_comes_first_where_one_is_asked_for():
 @pytest.mark.usefixtures("little_scoring")
 def test_a_table_that_was_read_is_taken(tree_frame):
     table = read_table(tree_frame, drop=["planted"])
-    assert fit_table(table, "height", parameters=QUICK).estimator.n_features_in_ == 3
+    assert fit_table(table, "height", effort="quick").estimator.n_features_in_ == 3
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ def test_a_table_that_was_read_is_taken(tree_frame):
         (frame([0, 1] * 10), {"task": "ranking"}, "task must be one of"),
         (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
         (frame([0, 1] * 10), {"device": "abacus"}, "device must be"),
-        (frame([0, 1] * 10), {"parameters": {"bond": 3}}, "parameters has 'bond', which ResTTClassifier does not take"),
+        (frame([0, 1] * 10), {"effort": "much"}, "effort must be one of"),
         (frame([0, 1] * 10), {"drop": ["y"]}, "drop names the target 'y', which cannot be left out"),
         (frame([0, 1] * 10), {"drop": ["a", "b"]}, "no column is left to predict 'y' from: 'a' was left out: as asked"),
     ],
@@ -172,7 +170,7 @@ def test_no_value_of_a_column_that_is_left_out_is_stored(tmp_path):
         secret=[f"dropped {row}" for row in range(rows)],
         kind=["common"] * 20 + ["usual"] * 19 + ["Only One"],
     )
-    fitted = fit_table(data, "y", parameters=QUICK, drop=["secret"])
+    fitted = fit_table(data, "y", effort="quick", drop=["secret"])
     columns = {column["name"]: column for column in fitted.card.columns}
     assert [name for name in columns if not columns[name]["used"]] == ["name", "customer_id", "site", "secret"]
     assert columns["kind"]["levels"] == ["common", "usual"]
@@ -194,7 +192,7 @@ def test_no_value_of_a_column_that_is_left_out_is_stored(tmp_path):
 @pytest.mark.parametrize("rows", [30, 600])
 def test_a_class_of_one_row_and_one_of_two_are_fitted_and_said(rows):
     y = [*"v" * 2, "once", *"u" * (rows - 3)]
-    card = fit_table(frame(y), "y", parameters=QUICK).card
+    card = fit_table(frame(y), "y", effort="quick").card
     assert card.classes == ["once", "u", "v"]
     assert "the class 'once' of 'y' is in one row only: little is learned about it" in card.notes
     assert np.isfinite(card.held_out["metrics"]["log_loss"])

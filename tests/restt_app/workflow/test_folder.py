@@ -156,7 +156,7 @@ def test_the_readme_shows_names_and_values_as_text(text):
 def test_a_hostile_table_makes_a_harmless_folder(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({NASTY[0]: rng.choice(NASTY[1:3], 40), "b": rng.normal(size=40), "y": rng.normal(size=40)})
-    page = (fit_table(frame, "y", parameters={"effort": "quick"}).save(tmp_path / "model") / "README.md").read_text()
+    page = (fit_table(frame, "y", effort="quick").save(tmp_path / "model") / "README.md").read_text()
     tags, shown = rendered(page)
     assert not tags & {"script", "img", "a"}
     assert all(text in shown for text in NASTY[:3])

@@ -9,7 +9,6 @@ from restt_app.workflow.target import read_target
 
 pytestmark = pytest.mark.usefixtures("little_scoring")
 
-QUICK = {"effort": "quick"}
 ROWS = 40
 RNG = np.random.default_rng(0)
 AMOUNTS = RNG.integers(1000, 30000, ROWS)
@@ -28,7 +27,7 @@ def comma(number):
 
 
 def fit(path, target="y", **options):
-    return fit_table(path, target, parameters=QUICK, **options)
+    return fit_table(path, target, effort="quick", **options)
 
 
 def read(path, name="x", **options):

@@ -76,6 +76,7 @@ def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree
     ("change", "options", "expected"),
     [
         (lambda frame: frame.drop(columns=["girth", "kind"]), {}, r"lacks the column\(s\) 'girth', 'kind'"),
+        (lambda frame: frame.rename(columns={"girth": "Girth"}), {}, "lacks .*'girth'.*; spelled alike: 'Girth'"),
         (
             lambda frame: frame.assign(girth="wide"),
             {},
@@ -158,7 +159,7 @@ def test_a_saved_model_predicts_the_same(labelled, tree_frame, tmp_path):
 )
 def test_targets_are_the_models_labels(y, expected, tmp_path):
     frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=42), "y": y})
-    fitted = fit_table(frame, "y", parameters={"effort": "quick"})
+    fitted = fit_table(frame, "y", effort="quick")
     path = tmp_path / "new.csv"
     frame.iloc[:2].to_csv(path, index=False)
     path.write_text(path.read_text() + "0.5,NA\n")

@@ -5,8 +5,6 @@ import pytest
 from restt_app.workflow import fit_table
 from restt_app.workflow.scoring import ScoringSettings, group_codes, split_rows
 
-QUICK = {"effort": "quick"}
-
 
 def visits(rows=80, seed=0):
     """Rows of twenty people: what a person has is the same in each of their rows, and the rest is noise."""
@@ -44,8 +42,8 @@ def test_what_comes_later_is_predicted_from_what_came_before_and_equal_times_sta
 
 def test_scores_on_new_people_are_not_those_on_known_ones():
     data = visits()
-    known = fit_table(data, "y", parameters=QUICK, drop=["person_id"]).card
-    new = fit_table(data, "y", parameters=QUICK, group="person_id").card
+    known = fit_table(data, "y", effort="quick", drop=["person_id"]).card
+    new = fit_table(data, "y", effort="quick", group="person_id").card
     assert known.held_out["metrics"]["r2"] > 0.5 > new.held_out["metrics"]["r2"]
     assert new.settings["group"] == "person_id"
     left_out = next(column for column in new.columns if column["name"] == "person_id")
@@ -57,10 +55,10 @@ def test_a_table_of_its_own_is_scored_on_and_not_fitted_to(tmp_path):
     data = pd.DataFrame({"a": rng.normal(size=60), "k": rng.choice(["u", "v"], 60)})
     data["y"] = data.a + (data.k == "u")
     data[40:].assign(k=["u", "new"] * 10).to_csv(tmp_path / "test.csv", index=False)
-    card = fit_table(data[:40], "y", parameters=QUICK, test=tmp_path / "test.csv").card
+    card = fit_table(data[:40], "y", effort="quick", test=tmp_path / "test.csv").card
     assert card.held_out["method"] == "a table of their own"
     assert (card.held_out["rows"], card.held_out["trained_on"], card.source["rows_used"]) == (20, 40, 40)
-    with pytest.raises(ValueError, match="the table lacks the target 'y'"):
+    with pytest.raises(ValueError, match="test: the table lacks the target 'y'"):
         fit_table(data[:40], "y", test=data[40:].drop(columns="y"))
 
 

@@ -155,6 +155,12 @@ def test_numbers_with_text_among_them_are_refused_with_the_way_out(tmp_path):
     assert read_table(path, category=["x"]).columns["x"].kind == "category"
 
 
+def test_codes_with_letters_among_them_are_categories(tmp_path):
+    codes = [f"{k:04d}" if k % 3 else f"{k:03d}A" for k in range(30)] * 2
+    table = read_table(write(tmp_path / "a.csv", code=codes, y=range(60)))
+    assert (table.columns["code"].kind, table.columns["code"].distinct) == ("category", 30)
+
+
 def test_mixed_objects_of_a_data_frame_are_refused():
     frame = pd.DataFrame({"x": pd.Series([1.5, "two", 3.0], dtype=object), "y": [1, 2, 3]})
     with pytest.raises(ValueError, match="holds numbers and text, such as 'two' in row 2"):

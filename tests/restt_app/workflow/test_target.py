@@ -63,7 +63,7 @@ def test_what_is_noticed_is_said_before_the_fit():
     def progress(*_):
         told.append("fitting")
 
-    card = fit_table(data, "y", parameters={"effort": "quick"}, notice=told.append, progress=progress).card
+    card = fit_table(data, "y", effort="quick", notice=told.append, progress=progress).card
     before = told[: told.index("fitting")]
     for words in ("column 'paid' alone predicts 'y'", "rows are sorted by 'when'", "share a value of 'customer_id'"):
         assert sum(words in note for note in before) == 1
@@ -73,7 +73,7 @@ def test_what_is_noticed_is_said_before_the_fit():
 def test_few_positives_are_called_imbalanced():
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"a": rng.normal(size=140), "y": [*["yes"] * 5, *["no"] * 135]})
-    notes = fit_table(data, "y", parameters={"effort": "quick"}).card.notes
+    notes = fit_table(data, "y", effort="quick").card.notes
     assert any("imbalanced: 'no' is in 96.4 % of the rows, 'yes' in 3.6 %" in note for note in notes)
-    even = fit_table(data.assign(y=["yes", "no"] * 70), "y", parameters={"effort": "quick"}).card.notes
+    even = fit_table(data.assign(y=["yes", "no"] * 70), "y", effort="quick").card.notes
     assert not any("imbalanced" in note for note in even)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from restt_baselines import registry
+from restt_paper.experiments import Store
 from restt_paper.images import accuracy, improved, table2, table4, table5, training_curves
 from restt_paper.images import cells as image_cells
 from restt_paper.images.accuracy import BEST_TRAIN_LABEL, mean_final
 from restt_paper.images.cells import Sizes, paper_cell, rate_cell
-from restt_paper.store import Store
 from restt_paper.table import NOT_YET
 
 TINY = Sizes((3, 4), (0.2, 1.0), 2, 1, 2, 1, 1, 200)
@@ -31,12 +28,6 @@ def on_digits(monkeypatch):
     monkeypatch.setitem(table4.FIRST_BOND_DIMS, "quick", (4,))
     monkeypatch.setattr(improved, "TRAININGS", (("products", "digits", 1.0, 2), ("few-labels", "digits", 0.2, 2)))
     monkeypatch.setattr(training_curves, "DATASET", "digits")
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    """A baseline comes to be by one line."""
-    monkeypatch.setitem(registry.BASELINES, "ttn", registry.Baseline("sklearn.dummy:DummyClassifier"))
 
 
 def run(module, store):
@@ -113,19 +104,6 @@ def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, m
     assert NOT_YET not in entries(training_curves.tables(store, "quick"))
     (picture,) = training_curves.pictures(store, "quick", tmp_path / "pictures")
     assert picture.read_bytes()[:4] == b"\x89PNG"
-
-
-def test_a_baseline_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stand_in, monkeypatch):
-    networks = {"TTN": replace(table2.NETWORKS["TTN"], quick={}), "MPS": table2.NETWORKS["MPS"]}
-    monkeypatch.setattr(table2, "NETWORKS", networks)
-    monkeypatch.setattr(table2, "MODELS", {})
-    monkeypatch.setattr(table2, "BEST_TRAIN", "restt")
-    monkeypatch.delitem(registry.BASELINES, "mps-dmrg")
-    store = Store(tmp_path)
-    run(table2, store)
-    by_name = {row[0]: row[1:] for row in table2.tables(store, "quick")[0].rows}
-    assert float(by_name["TTN"][1].split()[0]) < 30  # a classifier that always says the same
-    assert by_name["MPS"][1] == NOT_YET
 
 
 def test_the_authors_own_images_stand_beside_the_papers_numbers(tmp_path, on_digits):

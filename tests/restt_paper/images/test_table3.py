@@ -9,9 +9,9 @@ import restt
 import restt_paper
 from restt import data
 from restt.train import TrainConfig
+from restt_paper.experiments import Store
 from restt_paper.images import table3
 from restt_paper.images.table3 import time_to_accuracy
-from restt_paper.store import Store
 
 TINY = table3.Sizes((4,), 2, 0.1, 600, 100, 50, 20.0, 50, 8, (0, 1), lr=1e-2)
 

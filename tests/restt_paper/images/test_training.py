@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from restt.train import EpochRecord
+from restt_paper.experiments import Store
 from restt_paper.images import cells, table4
 from restt_paper.images.cells import rate_cell
 from restt_paper.images.recipes import RECIPES, Recipe
@@ -21,7 +22,6 @@ from restt_paper.images.training import (
     train_seeds,
     training_rows,
 )
-from restt_paper.store import Store
 
 
 @pytest.fixture(scope="module")

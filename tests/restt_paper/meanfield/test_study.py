@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 import restt_paper
+from restt_paper.experiments import Store
 from restt_paper.meanfield import study
 from restt_paper.meanfield.trainability import MAP_SIZES, MapSizes
-from restt_paper.store import Store
 
 pytest.importorskip("matplotlib")
 
