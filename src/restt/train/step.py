@@ -247,7 +247,11 @@ class TrainStep:
             beside = Beside(rows.device)
             loss = beside.launch(partial(_weighted_sum, rows.detach(), piece.share))
             # The gradient of the sum over runs and rows without that sum, which would take launches of its own.
-            rows.backward(piece.share.expand_as(rows))
+            # On a CPU there is: given a gradient, torch imports sympy, a second of a process's first step.
+            if rows.device.type == "cpu":
+                (rows * piece.share).sum().backward()
+            else:
+                rows.backward(piece.share.expand_as(rows))
             beside.join()
             total = loss if total is None else total + loss
         assert total is not None
