@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
-from restt.estimators.class_rows import ClassSettings
+from restt.estimators.class_rows import ClassSettings, with_all_classes_first
 from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
@@ -110,7 +110,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         began, made = time.monotonic(), self._for_a_fit()
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
-        if given.table.width > settings.most_columns and len(given) > settings.step_rows:
+        if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
             found = train_wide(X, y, sample_weight, made, seed)
         else:
             found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
@@ -172,8 +172,9 @@ def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, s
     """Train the candidate with the least log-loss on held-out rows, after a training on a sample, on all other rows."""
     own, labels = WideSettings(), read_labels(y)
     weights = read_sample_weight(sample_weight, len(labels))
-    used = np.flatnonzero(weights > 0)
-    kept, held_out = (used[part] for part in split(labels[used], own, np.random.default_rng(seed)))
+    order = with_all_classes_first(np.random.default_rng(seed).permutation(np.flatnonzero(weights > 0)), labels)
+    count = min(own.most_held_out, round(own.held_out_share * len(order)))
+    kept, held_out = np.split(order, [max(len(order) - count, len(np.unique(labels[order])))])
     shared = ("categorical_features", "handle_unknown", "handle_missing", "device", "class_weight")
 
     def trained(rows: np.ndarray, options: dict[str, Any], epochs: int, verbose: int) -> ResTTNetClassifier:
@@ -213,17 +214,3 @@ def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, s
     candidates = {name: (loss, float(name == best)) for name, loss in losses.items()}
     target = replace(model.target_, temperature=temperature)
     return Selected(model.module_, model.encoding_, target, model.precision_, candidates, losses[best], 0.0)
-
-
-def split(y: np.ndarray, own: WideSettings, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on, in random order but with one of each class first, and rows to hold out.
-
-    >>> kept, held_out = split(np.array([0] * 30 + [1]), WideSettings(), np.random.default_rng(0))
-    >>> len(kept), len(held_out), int(kept.max())
-    (28, 3, 30)
-    """
-    order = rng.permutation(len(y))
-    first = np.sort(np.unique(y[order], return_index=True)[1])
-    order = np.concatenate([order[first], np.delete(order, first)])
-    held_out = min(own.most_held_out, round(own.held_out_share * len(y)), len(y) - len(first))
-    return order[: len(y) - held_out], order[len(y) - held_out :]
