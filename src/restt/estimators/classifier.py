@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
 from restt.estimators.class_rows import ClassSettings, with_all_classes_first
@@ -113,7 +114,10 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
             found = train_wide(X, y, sample_weight, made, seed)
         else:
-            found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
+            target = new_labels(given.y, given.weights, self.class_weight)
+            # scipy's BLAS only has the vectors of searches, for which its threads wait; torch has a BLAS of its own.
+            with threadpool_limits(limits=1, user_api="blas"):
+                found = select(given, made, target, seed)
         made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
         made.precision_, made.candidates_ = found.precision, found.candidates
         made.site_means_ = found.encoding.site_means

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.devices import fitting_threads
 from restt.diagonal import DiagonalTT
 from restt.estimators.class_kernels import Kernels, LogitSum
 from restt.estimators.class_rows import ClassRows
@@ -107,9 +108,11 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         solved.constant[:] += weights[0] * rows.shares
         return solved
 
-    solved, precision = solved_with(weights), device.precision
-    may_stay = rows.bond is None and loss is not None and not weights[len(names) :].any()
-    products, error = solved.product_cores(order, rows.bond or own.largest_bond, patient=not may_stay)
+    precision = device.precision
+    with fitting_threads(float(len(sample)) ** 2 * len(rows.sites)):
+        solved = solved_with(weights)
+        may_stay = rows.bond is None and loss is not None and not weights[len(names) :].any()
+        products, error = solved.product_cores(order, rows.bond or own.largest_bond, patient=not may_stay)
     kernel_weights, kernel_loss = weights, np.inf
     if loss is not None and rows.bond is None and error > own.tolerance:
         kernel_weights, kernel_loss = judged.average(sample.judged, own.train_cost, trains=False)
