@@ -30,8 +30,9 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     regression), low-bond trains that are trained by gradients, and the classes' shares. Each is fitted to the rows
     outside of up to five folds; those whose average has the least log-loss on the rows inside are averaged, and fitted
     to all rows, of more than 20,000 to a random sample. The average is one module, whose members' logits are averaged
-    before the softmax: its explanations are exact. Of more than 500 columns it is a logistic regression or, with more
-    than 2,500 rows, the better of two trainings by gradients; fewer than 10 different rows are a logistic regression.
+    before the softmax: its explanations are exact. Where rows and columns are so many that kernels would take minutes
+    (20,000 rows of 95 columns, 10,000 of 190) it is the better of two trainings by gradients, of less than 2,500 rows a
+    logistic regression, as it is of fewer than 10 different rows.
 
     :class:`ResTTNetClassifier` is one model trained by gradients, with all that training has to choose.
 
@@ -41,7 +42,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         ``"quick"`` compares fewer candidates on three folds; ``"best"`` learns on twice the rows in twice the steps.
     bond_dim : "auto" or int
         The largest width r of the chain's state of a candidate. ``"auto"`` is 8 for trained ones and as much as the
-        kernels need, at most 40.
+        kernels need, at most 40; where that is too few, their sum stays a :class:`restt.DiagonalTT`. An integer always
+        rounds it.
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
@@ -63,10 +65,10 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     classes_ : ndarray (K,)
         The labels in sorted order; those of rows that weigh 0 are not there.
     temperature_ : float
-        What outputs are divided by; 1 but for tables of many columns and many rows.
+        What outputs are divided by; 1 but for tables of many rows and columns that are trained by gradients.
     candidates_ : dict of str to (float, float)
         Log-loss of each candidate on rows that it was not fitted to (NaN where rows are too few to judge by), and its
-        share in the average. Not kept in a saved model.
+        share in the average; without trains where those of the first folds would have none. Not kept in a saved model.
     fit_report_ : dict
         What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss, and by how much rounding
         the processes moved the average's logits on the rows. It prints as a few lines.

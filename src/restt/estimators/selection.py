@@ -3,12 +3,13 @@
 Candidates (:mod:`~restt.estimators.class_kernels`, :mod:`~restt.estimators.class_trains`) are fitted to the rows
 outside each fold and averaged greedily by the log-loss of the rows inside. Kernels that have a share are then
 conditioned on all rows; trains stay those of the folds, whose mean is better than one train, and are trained on with
-all rows. All of them are put side by side in one module, whose runs' plain mean is the average.
+all rows. All of them are put side by side in one module, whose runs' plain mean is the average. Where no train has a
+share, or where rounding the kernels' products costs more than the trains gain, the products stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt.diagonal import DiagonalTT
-from restt.estimators.class_kernels import Kernels, LogitSum
+from restt.estimators.class_kernels import Kernels, LogitSum, Searched
 from restt.estimators.class_rows import ClassRows
 from restt.estimators.class_trains import Trains
 from restt.estimators.classes import log_loss
@@ -87,31 +88,21 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
     order = _site_order(rows, kernels.relevance)
     device = _device(sample, parameters)
     trains = Trains(sample.ordered(order), device, seed)
-    race = partial(trains.fit, trains.penalties, range(trains.raced))
-    # Folds are many small searches; a single one of many rows fills all threads by itself.
-    alone = sample.searches == 1 or device.device.type != "cpu"
-    searches = [race, *kernels.searches()]
-    _, *found = side_by_side(searches, 1 if alone else torch.get_num_threads())
-    names = (SHARES, *kernels.names)
-    others = np.concatenate([_held_out_shares(sample)[None], kernels.held_out(found)])
-    penalties = trains.penalties if _worth(trains, names, others) else ()
-    trains.fit(penalties, range(trains.raced, len(sample.parts)))
-    held_out = np.concatenate([others, trains.held_out(penalties, len(sample.parts))])
-    train_names = tuple(f"train, penalty {penalty:g}" for penalty in penalties)
-    judged = Judged(sample, (*names, *train_names), held_out, len(penalties))
+    judged, found, penalties = _judged(kernels, trains)
+    first = len(judged.names) - len(penalties)  # of the trains
     weights, loss = np.eye(len(judged.names))[1], None
     if sample.is_judged:
         weights, loss = judged.average(sample.judged, own.train_cost)
 
     def solved_with(weights: np.ndarray) -> LogitSum:
-        solved = kernels.solve(weights[1 : len(names)], found)
+        solved = kernels.solve(weights[1:first], found)
         solved.constant[:] += weights[0] * rows.shares
         return solved
 
     precision = device.precision
     with fitting_threads(float(len(sample)) ** 2 * len(rows.sites)):
         solved = solved_with(weights)
-        may_stay = rows.bond is None and loss is not None and not weights[len(names) :].any()
+        may_stay = rows.bond is None and loss is not None and not weights[first:].any()
         products, error = solved.product_cores(order, rows.bond or own.largest_bond, patient=not may_stay)
     kernel_weights, kernel_loss = weights, np.inf
     if loss is not None and rows.bond is None and error > own.tolerance:
@@ -121,7 +112,7 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         weights, loss, error, precision = kernel_weights, kernel_loss, 0.0, "float64"
         module = with_run(solved_with(weights).diagonal(order)).to(device.device)
     else:
-        shares = dict(zip(penalties, weights[len(names) :].tolist(), strict=True))
+        shares = dict(zip(penalties, weights[first:].tolist(), strict=True))
         module = _averaged(_members(rows, order, solved, products, trains, shares), device)
     hats, shift, scale = hat_map([rows.sites[n] for n in order])
     encoding = Encoding(rows.columns, order, hats, shift, scale, shift.clone(), None)
@@ -135,6 +126,22 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         loss,
         error,
     )
+
+
+def _judged(kernels: Kernels, trains: Trains) -> tuple[Judged, list[Searched], tuple[float, ...]]:
+    """Every candidate on held-out rows, the kernels' searches, and the penalties of trains that are candidates."""
+    sample = kernels.rows
+    tasks: list[Callable[[], Any]] = [partial(trains.fit, trains.penalties, range(trains.raced)), *kernels.searches()]
+    # Folds are many small searches; a single one of many rows fills all threads by itself.
+    alone = sample.searches == 1 or trains.device.device.type != "cpu"
+    _, *found = side_by_side(tasks, 1 if alone else torch.get_num_threads())
+    names = (SHARES, *kernels.names)
+    others = np.concatenate([_held_out_shares(sample)[None], kernels.held_out(found)])
+    penalties = trains.penalties if _worth(trains, names, others) else ()
+    trains.fit(penalties, range(trains.raced, len(sample.parts)))
+    held_out = np.concatenate([others, trains.held_out(penalties, len(sample.parts))])
+    names += tuple(f"train, penalty {penalty:g}" for penalty in penalties)
+    return Judged(sample, names, held_out, len(penalties)), found, penalties
 
 
 def _worth(trains: Trains, names: tuple[str, ...], others: np.ndarray) -> bool:  # (C, B, K)
