@@ -10,7 +10,7 @@ import torch
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from restt.estimators.class_kernels import KernelCandidates, class_modes, kernel_candidates, principal_axes
+from restt.estimators.class_kernels import Kernels, Searched, class_modes, principal_axes
 from restt.estimators.class_rows import ClassRows, ClassSettings
 from restt.prior import Settings
 from restt.prior.rounding import train_values
@@ -32,9 +32,14 @@ def some_rows(classes: int) -> ClassRows:
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def fitted(request) -> tuple[ClassRows, KernelCandidates]:
+def fitted(request) -> tuple[ClassRows, Kernels]:
     rows = some_rows(request.param)
-    return rows, kernel_candidates(rows, Settings())
+    return rows, Kernels.learned(rows, Settings())
+
+
+@pytest.fixture(scope="module")
+def searched(fitted) -> list[Searched]:
+    return [search() for search in fitted[1].searches()]
 
 
 def test_a_mode_is_where_the_posterior_is_flat(fitted):
@@ -51,7 +56,7 @@ def test_a_mode_is_where_the_posterior_is_flat(fitted):
     assert logits == pytest.approx(expected, abs=0.01 * logits.std())
 
 
-def test_held_out_rows_are_judged_by_a_regression_that_did_not_see_them(fitted):
+def test_held_out_rows_are_judged_by_a_regression_that_did_not_see_them(fitted, searched):
     """Straight lines of standardised columns: scikit-learn's logistic regression."""
     rows, candidates = fitted
     values = principal_axes(rows, candidates.processes["linear"], 1).values.double().numpy()
@@ -59,7 +64,7 @@ def test_held_out_rows_are_judged_by_a_regression_that_did_not_see_them(fitted):
     # The penalty of two classes scikit-learn counts once, not for each class.
     reference = LogisticRegression(C=2.0 if rows.classes == 2 else 1.0, tol=1e-8, max_iter=10_000)
     reference.fit(values[~own], rows.labels[~own], sample_weight=rows.weights[~own])
-    held_out = candidates.held_out[candidates.names.index("linear, factor 1")]
+    held_out = candidates.held_out(searched)[candidates.names.index("linear, factor 1")]
     assert softmax(held_out[own], axis=1) == pytest.approx(reference.predict_proba(values[own]), abs=5e-3)
 
 
@@ -113,8 +118,9 @@ def test_the_column_that_decides_is_the_most_relevant(fitted):
 def test_a_single_fold_learns_once():
     rows = some_rows(2)
     rows = replace(rows, folds=np.where(rows.folds == 0, 0, -1))
-    candidates = kernel_candidates(rows, Settings())
-    assert np.isfinite(candidates.held_out[:, rows.judged]).all()
+    candidates = Kernels.learned(rows, Settings())
+    held_out = candidates.held_out([search() for search in candidates.searches()])
+    assert np.isfinite(held_out[:, rows.judged]).all()
     assert candidates.relevance.argmax() == 0
 
 

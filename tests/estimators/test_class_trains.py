@@ -10,7 +10,7 @@ import torch
 
 from restt import ResTT
 from restt.estimators.class_rows import ClassRows, ClassSettings
-from restt.estimators.class_trains import cores_over_states, line_matrices, line_vectors, train_candidates
+from restt.estimators.class_trains import Trains, cores_over_states, line_matrices, line_vectors
 from restt.estimators.settings import settle
 from restt.prior.rounding import train_values
 from tests.estimators.class_problems import class_rows
@@ -72,6 +72,24 @@ def test_held_out_rows_are_judged_by_a_train_that_did_not_see_them(rows):
     rows = replace(rows, settings=replace(rows.settings, train_steps=5, train_penalties=(0.001,)))
     own = rows.folds == 0
     other = replace(rows, labels=np.where(own, 1 - rows.labels, rows.labels))
-    first, second = (train_candidates(one, DEVICE, 0).held_out[0] for one in (rows, other))
+    first, second = (held_out_logits(one) for one in (rows, other))
     assert first[own] == pytest.approx(second[own], abs=1e-12)
     assert np.abs(first[~own] - second[~own]).max() > 1e-6
+
+
+def held_out_logits(rows: ClassRows) -> np.ndarray:
+    trains = Trains(rows, DEVICE, 0)
+    trains.fit(trains.penalties, range(5))
+    return trains.held_out(trains.penalties, 5)[0]
+
+
+def test_folds_that_come_first_have_rows_enough_and_the_others_follow_alone(rows):
+    few = replace(rows, settings=replace(rows.settings, train_steps=3, raced_rows=30, train_penalties=(0.1, 0.01)))
+    trains = Trains(few, DEVICE, 0)
+    assert trains.raced == 2  # 16 rows in each of five folds
+    trains.fit(trains.penalties, range(2))
+    trains.fit([0.01], range(2, 5))
+    found = trains.held_out([0.01], 5)[0]
+    alone = replace(few, settings=replace(few.settings, train_penalties=(0.01,)))
+    assert found == pytest.approx(held_out_logits(alone), abs=1e-9)
+    assert len(trains.refined(0.01, few)) == 5

@@ -74,7 +74,7 @@ def test_the_module_is_the_average_of_the_chosen(monkeypatch):
     members = selection._members
     monkeypatch.setattr(selection, "_members", members_kept)
     model = ResTTClassifier(random_state=0).fit(*interacting(60))
-    expected = sum(weight * train_values(cores, kept["states"]) for cores, weight in kept["members"][0])
+    expected = sum(weight * train_values(cores, kept["states"]) for cores, weight in kept["members"])
     got = model.module_(torch.stack(kept["states"], dim=1)).mean(0).detach()  # columns of equal width
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-9)
 
@@ -169,8 +169,52 @@ def test_hundreds_of_columns_are_a_regression():
     x = factors @ rng.standard_normal((10, 600)) + 1.5 * rng.standard_normal((500, 600))
     y = (factors[:, 0] + 0.5 * factors[:, 1] + 0.3 * rng.standard_normal(500) > 0).astype(int)
     model = ResTTClassifier(random_state=0).fit(x[:100], y[:100])
-    assert {name.split(",")[0] for name in model.candidates_} == {"shares", "linear"}
+    assert {name.split(",")[0] for name in model.candidates_} == {"shares", "linear", "additive", "gaussian"}
     assert log_loss(y[100:], model.predict_proba(x[100:])) < 0.3
+
+
+@pytest.mark.usefixtures("hasty")
+def test_columns_that_would_take_too_long_are_straight_lines(monkeypatch):
+    with_settings(monkeypatch, kernel_work=90 * 90 * 3 - 1)
+    model = ResTTClassifier(random_state=0).fit(*interacting(90))
+    assert {name.split(",")[0] for name in model.candidates_} == {"shares", "linear", "train"}
+
+
+@pytest.mark.usefixtures("hasty")
+def test_trains_that_would_have_no_share_end_with_the_first_folds(monkeypatch):
+    with_settings(monkeypatch, raced_rows=30)
+    x, product = interacting(150)
+    found = []
+    for y in (x[:, 0] > 0, product):
+        model = ResTTClassifier(random_state=0).fit(x, y)
+        found.append(any(name.startswith("train") for name in model.candidates_))
+    assert found == [False, True]
+
+
+def unroundable(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).standard_normal((rows, 12))
+    return x, ((x[:, :6] * x[:, 6:]).sum(axis=1) > 0).astype(int)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_products_that_no_bond_holds_are_not_rounded(monkeypatch, tmp_path):
+    """The exact sum is what is predicted, explained, saved and exported."""
+    with_settings(monkeypatch, largest_bond=4, first_bonds=(2,), train_penalties=())
+    x, y = unroundable(90)
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert isinstance(model.module_, restt.DiagonalTT)
+    assert model.fit_report_["rounding_error"] == 0
+    rounded = ResTTClassifier(bond_dim=4, random_state=0).fit(x, y)
+    assert rounded.module_.bond_dim <= 4 < model.module_.bond_dim
+    assert rounded.fit_report_["rounding_error"] > 0.03
+    new, _ = unroundable(40)
+    loaded = restt.load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
+    session = onnxruntime.InferenceSession(model.export(tmp_path / "model.onnx"))
+    assert session.run(None, {"x": new})[0] == pytest.approx(model.predict_proba(new), abs=1e-6)
+    found = model.explain_local(new[:5])
+    total = np.asarray(found.values).sum(axis=1) + np.asarray(found.base)
+    assert total.ravel() == pytest.approx(model.decision_function(new[:5]), abs=1e-6)
 
 
 @pytest.mark.usefixtures("hasty")

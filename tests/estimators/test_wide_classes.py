@@ -14,7 +14,7 @@ from restt.estimators.classifier import WideSettings
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    small = replace(ClassSettings(), most_columns=3, step_rows=100)
+    small = replace(ClassSettings(), kernel_work=5e4, step_rows=100)
     monkeypatch.setattr(ClassSettings, "of_effort", classmethod(lambda cls, effort: small))
     short = partial(WideSettings, sample=200, sample_epochs=4, batch=50, steps=80, fewest_epochs=12, most_epochs=12)
     monkeypatch.setattr(classifier, "WideSettings", short)

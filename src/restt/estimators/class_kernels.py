@@ -12,29 +12,31 @@ straight lines, which is logistic regression, smooth main effects, and a Gaussia
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 import torch
 from scipy.linalg import helmert
+from scipy.linalg.lapack import dpstrf
 from scipy.optimize import minimize
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
+from restt.diagonal import DiagonalTT
 from restt.estimators.class_rows import ClassRows
 from restt.prior.fitting import climb, relevance_of, side_by_side
 from restt.prior.gp import Posterior, Process
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective
-from restt.prior.rounding import round_products, train_values
+from restt.prior.rounding import diagonal_module, round_products, train_values
 from restt.prior.settings import Component, Settings
 
 # The logit of a straight line's share that is as good as 1; the logarithm of a relevance that is as good as 0.
 _ALL_LINE, _NONE = 20.0, -40.0
-# Variances, and shares of the largest variance of an axis, that are as good as 0.
-_LEAST, _LEAST_AXIS = 1e-12, 1e-6
+# Variances, and shares of the largest variance of an axis and of the mean one of a row, that are as good as 0.
+_LEAST, _LEAST_AXIS, _LEAST_PIVOT = 1e-12, 1e-6, 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,30 +52,91 @@ class Axes:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelCandidates:
-    """Modes of the posteriors of every kernel and factor, judged on held-out rows."""
+class Searched:
+    """Modes of the posteriors of one kernel under every factor, given the rows outside of some folds."""
+
+    axes: Axes
+    modes: Tensor  # (P, F, M + 1, K)
+    logits: Tensor  # (P, F, B, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """Kernels of the logits, each a candidate under several factors."""
 
     rows: ClassRows
     processes: dict[str, Process]  # of all rows
-    names: tuple[str, ...]  # kernels · factors
-    held_out: np.ndarray  # (kernels · factors, B, K)
-    relevance: np.ndarray  # (N,): zeros where no process was learned
-    searched: dict[str, tuple[Axes, Tensor]]  # axes, and modes (P, M + 1, K) of the last fold
+    by_fold: tuple[Process, ...]  # of the kernel whose hyper-parameters are learned
+
+    @classmethod
+    def learned(cls, rows: ClassRows, prior: Settings) -> Kernels:
+        """The kernels that rows and columns leave time for, the first one's hyper-parameters learned."""
+        settings = rows.settings
+        outputs = 1 if rows.classes == 2 else rows.classes
+        kernel = Kernel.measured(rows.sites, rows.codes, torch.from_numpy(rows.weights), outputs)
+        processes = {"linear": _alike(kernel, prior, "sum", _ALL_LINE, "r", _NONE)}
+        by_fold: list[Process] = []
+        if not settings.is_costly(len(rows), len(rows.sites)):
+            width = float(np.log(settings.width / kernel.layout.varying))
+            if kernel.numbers:
+                processes["additive"] = _alike(kernel, prior, "sum", 0.0, "r", _NONE)
+            processes["gaussian"] = _alike(kernel, prior, "joint", 0.0, "w", width)
+            if rows.is_judged and rows.learned >= min(len(rows), settings.fewest_learned):
+                processes["process"], *by_fold = learn(rows, kernel, prior)
+        return cls(rows, processes, tuple(by_fold))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the candidates: kernels · factors."""
+        return tuple(f"{kind}, factor {1 / p:g}" for kind in self.processes for p in self.rows.settings.penalties)
+
+    @property
+    def relevance(self) -> np.ndarray:  # (N,): zeros where no process was learned
+        """Prior variance of each column's main effect."""
+        return relevance_of(self.processes["process"]) if self.by_fold else np.zeros(len(self.rows.sites))
+
+    def searches(self) -> list[Callable[[], Searched]]:
+        """Tasks that :meth:`held_out` and :meth:`solve` take the results of; none where rows are too few to judge by.
+
+        Folds share the axes of a kernel of which nothing is learned, and are searched side by side.
+        """
+        parts = self.rows.parts
+        shared = [(process, parts) for kind, process in self.processes.items() if kind != "process"]
+        learned = [(process, (part,)) for process, part in zip(self.by_fold, parts, strict=False)]
+        return [partial(self._search, *group) for group in [*shared, *learned]] if self.rows.is_judged else []
 
     @torch.no_grad()
-    def solve(self, shares: np.ndarray) -> LogitSum:  # (kernels · factors,)
-        """The average under these shares, conditioned on all rows."""
+    def _search(self, process: Process, parts: Sequence[np.ndarray]) -> Searched:
+        axes = principal_axes(self.rows, process, len(parts))
+        modes = class_modes(self.rows, axes, parts, self.rows.settings.penalties)
+        return Searched(axes, modes, axes.logits(modes))
+
+    def held_out(self, found: Sequence[Searched]) -> np.ndarray:  # (kernels · factors, B, K)
+        """Logits of each row by the modes that did not see it."""
+        if not found:
+            return np.zeros((0, len(self.rows), self.rows.classes))
+        shared = len(found) - len(self.by_fold)
+        logits = [one.logits for one in found[:shared]]
+        if self.by_fold:
+            logits.append(torch.cat([one.logits for one in found[shared:]], 1))
+        return self.rows.held_out(torch.cat(logits).numpy())
+
+    @torch.no_grad()
+    def solve(self, shares: np.ndarray, found: Sequence[Searched] = ()) -> LogitSum:  # (kernels · factors,)
+        """The average under these shares, conditioned on all rows; searches of folds are begun from."""
         rows, settings = self.rows, self.rows.settings
         constant, posteriors, empty = np.zeros(rows.classes), [], torch.zeros(0, dtype=torch.float64)
+        begun = dict(zip(self.processes, found, strict=False))
+        if len(self.by_fold) > 1:
+            begun.pop("process", None)  # the folds' axes are of other hyper-parameters
         for kind, share in zip(self.processes, shares.reshape(len(self.processes), -1), strict=True):
             used = torch.from_numpy(np.flatnonzero(share))
             if not len(used):
                 continue
-            axes, begun = self.searched.get(kind, (None, None))
-            if axes is None:
-                axes = principal_axes(rows, self.processes[kind], 1)
+            before = begun.get(kind)
+            axes = principal_axes(rows, self.processes[kind], 1) if before is None else before.axes
+            starts = None if before is None else before.modes[used, -1:]
             penalties = [settings.penalties[place] for place in used.tolist()]
-            starts = None if begun is None else begun[used][:, None]
             modes = class_modes(rows, axes, [np.arange(len(rows))], penalties, starts)[:, 0]
             mean = torch.tensordot(torch.from_numpy(share)[used], modes, 1)  # (M + 1, K)
             constant += mean[-1].numpy()
@@ -117,11 +180,18 @@ class LogitSum:
         cores[-1] = cores[-1] @ torch.cat([basis[:rank], constant[None]])
         return cores
 
+    def diagonal(self, order: Sequence[int]) -> DiagonalTT:
+        """The sum without error, a state for each inducing row and product term."""
+        module = diagonal_module(self.posteriors, np.ones(len(self.posteriors)), order)
+        module.constant += torch.from_numpy(self.constant)
+        return module
+
     @torch.no_grad()
-    def product_cores(self, order: Sequence[int], largest: int) -> tuple[list[Tensor], float]:
+    def product_cores(self, order: Sequence[int], largest: int, patient: bool = True) -> tuple[list[Tensor], float]:
         """The train of the products, of the least bond within the tolerance or the largest allowed, and its error.
 
-        There are no cores where no kernel has products.
+        There are no cores where no kernel has products. The largest is not tried, unless ``patient``, where smaller
+        ones are so far off that it is unlikely to do.
         """
         parts = [one.products() for one in self.posteriors if bool((one.process.scale[:3] > 0).any())]
         if not parts:
@@ -141,49 +211,16 @@ class LogitSum:
         def distance(cores: list[Tensor]) -> float:
             return float((weights @ (train_values(cores, states) - exact).square()).mean().sqrt())
 
-        for bond in [bond for bond in settings.first_bonds if bond < largest] + [largest]:
+        bonds = [*(bond for bond in settings.first_bonds if bond < largest), largest]
+        for left, bond in zip(reversed(range(len(bonds))), bonds, strict=True):
             cores, rounding = round_products(
                 coefficients, factors, moments, bond, settings.tolerance, distance=distance
             )
-            if (rounding.distance or 0.0) <= settings.tolerance:
+            # A bond of twice the size has seldom less than a quarter of the error.
+            least, most = settings.tolerance, np.inf if patient else settings.tolerance * 4.0**left
+            if not least < rounding.distance <= most:
                 break
-        return cores, rounding.distance or 0.0
-
-
-@torch.no_grad()
-def kernel_candidates(rows: ClassRows, prior: Settings) -> KernelCandidates:
-    """Modes of every kernel and factor, fitted to the rows outside each fold."""
-    settings = rows.settings
-    outputs = 1 if rows.classes == 2 else rows.classes
-    kernel = Kernel.measured(rows.sites, rows.codes, torch.from_numpy(rows.weights), outputs)
-    processes, relevance = {"linear": _alike(kernel, prior, "sum", _ALL_LINE, "r", _NONE)}, np.zeros(len(rows.sites))
-    by_fold: list[Process] = []
-    if len(rows.sites) <= settings.most_columns:
-        width = float(np.log(settings.width / kernel.layout.varying))
-        if kernel.numbers:
-            processes["additive"] = _alike(kernel, prior, "sum", 0.0, "r", _NONE)
-        processes["gaussian"] = _alike(kernel, prior, "joint", 0.0, "w", width)
-        if rows.is_judged:
-            processes["process"], *by_fold = learn(rows, kernel, prior)
-            relevance = relevance_of(processes["process"])
-    names = tuple(f"{kind}, factor {1 / penalty:g}" for kind in processes for penalty in settings.penalties)
-    held_out = [np.zeros((0, len(rows), rows.classes))]
-    searched: dict[str, tuple[Axes, Tensor]] = {}
-    with fitting_threads(float(min(len(rows), settings.inducing_rows)) ** 2 * len(rows.sites)):
-        for kind, process in processes.items() if rows.is_judged else ():
-            # Folds share the axes of a kernel of which nothing is learned, and are searched side by side.
-            groups = [(process, list(rows.parts))]
-            if kind == "process":
-                groups = [(one, [part]) for one, part in zip(by_fold, rows.parts, strict=True)]
-            logits = []
-            for own, parts in groups:
-                axes = principal_axes(rows, own, len(parts))
-                modes = class_modes(rows, axes, parts, settings.penalties)
-                logits.append(axes.logits(modes))
-            held_out.append(rows.held_out(torch.cat(logits, 1).numpy()))
-            if own is process:
-                searched[kind] = axes, modes[:, -1]
-    return KernelCandidates(rows, processes, names, np.concatenate(held_out), relevance, searched)
+        return cores, rounding.distance
 
 
 def _alike(kernel: Kernel, prior: Settings, term: str, line: float, name: str, value: float) -> Process:
@@ -206,13 +243,11 @@ def learn(rows: ClassRows, kernel: Kernel, prior: Settings) -> list[Process]:
     fold's process, of a random sample of rows like any other, is also that of all rows.
     """
     settings, weights, targets = rows.settings, torch.from_numpy(rows.weights), _standardised(rows)
-    pairs = min(settings.learning_pairs, settings.learning_entries / len(rows.sites)) / rows.searches
-    count, fewest = int(pairs**0.5), min(100, int(settings.learning_pairs**0.5))
-    component, threads = prior.components[0], torch.get_num_threads()
+    component, count, threads = prior.components[0], rows.learned, torch.get_num_threads()
 
     def objective(part: np.ndarray) -> Objective:
         # Rows are in a random order.
-        used = torch.from_numpy(part[rows.weights[part] > 0][: max(count, fewest)])
+        used = torch.from_numpy(part[rows.weights[part] > 0][:count])
         ones = torch.ones(len(used), dtype=torch.float64)
         data = Data(rows.codes.take(used), targets[used], weights[used], ones, torch.zeros_like(ones))
         plain = torch.zeros(targets.shape[1], dtype=torch.float64)
@@ -247,11 +282,28 @@ def principal_axes(rows: ClassRows, process: Process, searches: int) -> Axes:
     cross = process.covariance(rows.codes, inducing)
     own = cross[: cross.shape[1]]
     size = max(float(own.diagonal().mean() - own.mean()), _LEAST)
-    squares, vectors = torch.linalg.eigh(own / size)
+    squares, directions = _principal(own / size)
     most = max(int(settings.mode_work / (searches * len(rows) * max(rows.classes - 1, 1))), settings.fewest_axes)
     first = max(int((squares <= _LEAST_AXIS * max(float(squares[-1]), _LEAST)).sum()), len(squares) - most)
-    directions = vectors[:, first:] / squares[first:].sqrt() / size
+    directions = directions[:, first:] / size
     return Axes((cross @ directions).float(), directions)
+
+
+def _principal(matrix: Tensor) -> tuple[Tensor, Tensor]:  # (Z, Z) -> (M,), (Z, M)
+    """Eigenvalues of a covariance, rising, and its eigenvectors over their roots.
+
+    A kernel of few dimensions, such as straight lines, has few rows that all others follow from: of these it is solved.
+    """
+    factor, pivots, rank, _ = dpstrf(matrix.numpy(), lower=1, tol=_LEAST_PIVOT * float(matrix.diagonal().mean()))
+    if not 0 < 2 * rank <= len(matrix):
+        squares, vectors = torch.linalg.eigh(matrix)
+        return squares, vectors / squares.clamp(min=_LEAST).sqrt()
+    places, lower = torch.from_numpy(pivots[:rank] - 1).long(), torch.from_numpy(factor[:rank, :rank]).tril()
+    axes = torch.linalg.solve_triangular(lower, matrix[places], upper=False)  # (M, Z)
+    squares, turn = torch.linalg.eigh(axes @ axes.T)
+    directions = matrix.new_zeros(len(matrix), rank)
+    directions[places] = torch.linalg.solve_triangular(lower.T, turn, upper=True)
+    return squares, directions
 
 
 def class_modes(

@@ -48,15 +48,18 @@ class ClassSettings:
     # Levels of a category that have a state of their own, and states of all columns.
     most_levels: int = 500
     most_states: int = 3000
-    # Columns beyond which straight lines are the only kernel (gradients where rows are many): trains of so many sites
-    # explode or learn nothing under one rate.
-    most_columns: int = 500
+    # Rows · inducing rows · columns beyond which kernels take too long (a minute of a thread): such tables are trained
+    # by gradients where rows are more than ``step_rows``, else straight lines are the only kernel. On 12,000 rows of
+    # MNIST with 196 columns, 3.7e9, both do equally well (log-loss 0.180 and 0.173), on fewer kernels do better.
+    kernel_work: float = 3e9
     # Learning of hyper-parameters: pairs of rows, and of rows and columns, of all folds' searches together, and L-BFGS
     # steps from either start and then from the better one. 330 rows for each of five folds and for all rows, 808 where
     # there is one fold. Every fold begins anew: from a start that all rows had found, out-of-fold log-losses of small
     # tables were too good.
     learning_pairs: float = 6 * 330.0**2
     learning_entries: float = 1.8e7
+    # Where columns leave time for less rows, nothing is learned.
+    fewest_learned: int = 75
     first_iterations: int = 8
     iterations: int = 20
     # w of the Gaussian kernel exp(-w d²/2), times the number of columns: 2 is scikit-learn's gamma="scale".
@@ -78,10 +81,14 @@ class ClassSettings:
     # Trained candidates: bond, steps, Adam's rate, penalties, those first that stay where there is no time for all, and
     # rows of a step. Trains of bond 10 over 8 hats a column in place of the last penalty were no better (7 tables).
     train_bond: int = 8
+    # Trains of more sites explode or learn nothing under one rate.
+    longest_train: int = 500
     train_steps: int = 300
     rate: float = 0.05
     train_penalties: tuple[float, ...] = (0.001, 0.0003, 0.0001)
     step_rows: int = 2500
+    # Trains of as few folds as have these held-out rows come first; the others follow where one has a share there.
+    raced_rows: int = 100
     # Trains with a share are trained on with all rows, at a lower rate (at 0.05 one of R's tables went from a log-loss
     # of 0.32 to 0.45): so many steps, or batches where rows are many, and the most passes over the rows.
     refining_steps: int = 100
@@ -103,6 +110,15 @@ class ClassSettings:
     train_cost: float = 4.0
     # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
     most_weights: int = 2**23
+
+    def is_costly(self, rows: int, columns: int) -> bool:
+        """Whether kernels of a table take too long.
+
+        >>> ClassSettings().is_costly(6000, 196), ClassSettings().is_costly(60_000, 196)
+        (False, True)
+        """
+        rows = min(rows, self.most_rows)
+        return float(rows) * min(rows, self.inducing_rows) * columns > self.kernel_work
 
     @classmethod
     def of_effort(cls, effort: str) -> Self:
@@ -166,14 +182,12 @@ class ClassRows:
         labels = np.searchsorted(target.classes, given.y)
         first, group = distinct(np.column_stack([table, labels]))
         order = content_order(table[first], labels[first, None].astype(float), seed)
-        # One row of every class first, so that every sample of the first rows has all classes.
-        heads = np.sort(np.unique(labels[first[order]], return_index=True)[1])
-        order = np.concatenate([order[heads], np.delete(order, heads)])
+        order = with_all_classes_first(order, labels[first])
         table, labels = table[first[order]], labels[first[order]]
         weights = np.bincount(group, given.weights)[order]
         levels = [None if column.levels is None else column.states for column in columns]
         knots = int(np.clip(len(labels) ** 0.5 / 2, settings.fewest_knots, settings.most_knots))
-        if len(columns) > settings.most_columns:
+        if settings.is_costly(len(labels), len(columns)):
             knots = 2  # straight lines need no knot but their ends
         sites = fit_sites(table, weights, levels, knots, average=False)
         counts = pieces(table, weights, settings.folds)
@@ -220,6 +234,12 @@ class ClassRows:
         """How often a kernel is learned: by every fold and by all rows, once where there is one fold."""
         return 1 if len(self.parts) == 1 else len(self.parts) + 1
 
+    @property
+    def learned(self) -> int:
+        """How many rows hyper-parameters are learned on."""
+        own = self.settings
+        return int((min(own.learning_pairs, own.learning_entries / len(self.sites)) / self.searches) ** 0.5)
+
     @cached_property
     def varying(self) -> tuple[int, ...]:
         """Sites of more than one value."""
@@ -251,6 +271,16 @@ class ClassRows:
         for fold in range(logits.shape[-3]):
             found[..., self.folds == fold, :] = logits[..., fold, self.folds == fold, :]
         return found
+
+
+def with_all_classes_first(order: np.ndarray, labels: np.ndarray) -> np.ndarray:  # (B,), (B,) -> (B,)
+    """Places of rows with one of every class first, so that every sample of the first rows has all classes.
+
+    >>> with_all_classes_first(np.array([3, 2, 1, 0]), np.array([7, 5, 5, 5])).tolist()
+    [3, 0, 2, 1]
+    """
+    heads = np.sort(np.unique(labels[order], return_index=True)[1])
+    return np.concatenate([order[heads], np.delete(order, heads)])
 
 
 def stratified_folds(

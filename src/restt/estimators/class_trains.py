@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,69 +67,113 @@ def cores_over_states(
 
 
 @dataclass(frozen=True, eq=False)
-class TrainCandidates:
-    """Trains under several penalties, one run for each penalty and fold, judged on held-out rows."""
+class Trains:
+    """Trains under several penalties: of few folds first, and of the others those that are worth it."""
 
-    held_out: np.ndarray  # (P, B, K)
-    penalties: tuple[float, ...] = ()
-    matrices: list[Tensor | None] = field(default_factory=list)
-    folds: int = 1
-    module: ResTT | None = None  # P · F runs
+    rows: ClassRows
+    device: Settings
+    seed: int
+    # Runs by penalty and fold, and their logits of all rows (B, K).
+    modules: dict[tuple[float, int], ResTT] = field(default_factory=dict)
+    logits: dict[tuple[float, int], np.ndarray] = field(default_factory=dict)
+
+    @cached_property
+    def matrices(self) -> list[Tensor | None]:
+        """Of straight lines and levels, for the first site, the last one and those that vary."""
+        read = sorted({0, *self.rows.varying, len(self.rows.sites) - 1})
+        return line_matrices(self.rows.sites, read, self.rows.settings.furthest)
+
+    @cached_property
+    def vectors(self) -> Tensor:  # (B, read sites, J)
+        """Site vectors of the rows."""
+        return line_vectors(self.matrices, self.rows, self.device)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the candidates."""
-        return tuple(f"train, penalty {penalty:g}" for penalty in self.penalties)
+    def raced(self) -> int:
+        """Folds that come first: as few as have rows enough to tell by."""
+        counts = np.bincount(self.rows.folds[self.rows.judged]).cumsum()
+        return min(int(np.searchsorted(counts, self.rows.settings.raced_rows)) + 1, len(counts))
 
-    def refined(self, place: int, rows: ClassRows, device: Settings, seed: int) -> list[list[Tensor]]:
-        """Cores of the runs under one of the penalties, trained on with all rows: fewer runs where rows are many."""
-        assert self.module is not None
-        own, first = rows.settings, place * self.folds
-        runs = int(np.clip(own.folds * own.step_rows // len(rows), 1, self.folds))
-        module = working_copy(self.module, range(first, first + runs)).to(device.device)
+    @property
+    def penalties(self) -> tuple[float, ...]:
+        """As many as the budget has room for."""
+        rows, own = self.rows, self.rows.settings
+        if not rows.is_judged or not self._bond or len(rows.sites) > own.longest_train:
+            return ()
+        products = sum(self._widths) * self._bond**2 + max(self._widths) * self._bond * rows.classes
+        work = float(min(len(rows), own.step_rows)) * products * len(rows.parts) * own.train_steps
+        return own.train_penalties[: int(own.trained_work // max(work, 1.0))]
+
+    @property
+    def _bond(self) -> int:
+        # A train over straight lines has a bond more over the states.
+        own, most = self.rows.settings, self.rows.bond
+        return own.train_bond if most is None else min(own.train_bond, most - 1)
+
+    @property
+    def _widths(self) -> list[int]:
+        return [matrix.shape[1] for matrix in self.matrices if matrix is not None]
+
+    def fit(self, penalties: Sequence[float], folds: Sequence[int]) -> None:
+        """Train those of these penalties and folds side by side."""
+        rows, own, device = self.rows, self.rows.settings, self.device
+        runs = [(penalty, fold) for penalty in penalties for fold in folds]
+        if not runs:
+            return
+        vectors, widths = self.vectors, self._widths
+        shares = torch.from_numpy(rows.weights / rows.weights.sum()).to(vectors)
+        # Site vectors that hardly vary would be given huge initial weights.
+        moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=own.least_second_moment)
+        options: dict[str, Any] = {"second_moment": moment, "bias": True, "dtype": device.dtype}
+        options |= {"device": device.device, "runs": len(runs)}
+        module = ResTT(len(widths), widths, self._bond, rows.classes, **options)
+        # Equal initial weights for every penalty: they differ in the penalty alone.
+        module.reset_parameters(seed=self.seed, run_ids=[fold for _, fold in runs])
+        assert module.bias is not None
+        with torch.no_grad():
+            module.bias.copy_(torch.from_numpy(rows.shares).to(module.bias).expand_as(module.bias))
+        batch = None if len(rows) <= own.step_rows else own.step_rows
+        epochs = own.train_steps if batch is None else -(-own.train_steps * batch // len(rows))
+        parts = [rows.parts[fold] for _, fold in runs]
+        _train(module, vectors, rows, [p for p, _ in runs], parts, own.rate, epochs, batch, device, self.seed)
+        with fitting_threads(device.step_work), torch.no_grad():
+            logits = module(vectors).double().cpu().numpy()
+        self.logits.update(zip(runs, logits, strict=True))
+        self.modules.update((run, working_copy(module, [place]).cpu()) for place, run in enumerate(runs))
+
+    def held_out(self, penalties: Sequence[float], folds: int) -> np.ndarray:  # (P, B, K)
+        """Logits of each row of the first folds by the train that did not see it."""
+        if not penalties:
+            return np.zeros((0, len(self.rows), self.rows.classes))
+        logits = [[self.logits[penalty, fold] for fold in range(folds)] for penalty in penalties]
+        return self.rows.held_out(np.array(logits))
+
+    def refined(self, penalty: float, rows: ClassRows) -> list[list[Tensor]]:
+        """Cores of the folds' trains under a penalty, trained on with all rows: fewer of them where rows are many."""
+        own, device, matrices = rows.settings, self.device, self.matrices
+        runs = int(np.clip(own.folds * own.step_rows // len(rows), 1, len(self.rows.parts)))
+        module = _joined([self.modules[penalty, fold] for fold in range(runs)]).to(device.device)
         batch = None if len(rows) <= own.step_rows else own.batch
         epochs = own.refining_steps
         if batch is not None:
             epochs = int(np.clip(own.many_steps * batch // len(rows), 1, own.most_epochs))
         # The loss is a mean over rows: the penalty that was right for the sample is a smaller one for more rows.
-        penalties = [self.penalties[place] * self.held_out.shape[1] / len(rows)] * runs
-        vectors = line_vectors(self.matrices, rows, device)
-        _train(module, vectors, rows, penalties, None, own.refining_rate, epochs, batch, device, seed)
+        penalties = [penalty * len(self.rows) / len(rows)] * runs
+        vectors = self.vectors if len(rows) == len(self.rows) else line_vectors(matrices, rows, device)
+        _train(module, vectors, rows, penalties, None, own.refining_rate, epochs, batch, device, self.seed)
         widths = [site.width for site in rows.sites]
-        return [cores_over_states(module, run, self.matrices, widths) for run in range(runs)]
+        return [cores_over_states(module, run, matrices, widths) for run in range(runs)]
 
 
-def train_candidates(rows: ClassRows, device: Settings, seed: int) -> TrainCandidates:
-    """Trains of the folds under as many penalties as the budget has room for, all side by side."""
-    own, folds = rows.settings, len(rows.parts)
-    # A train over straight lines has a bond more over the states.
-    bond = own.train_bond if rows.bond is None else min(own.train_bond, rows.bond - 1)
-    matrices = line_matrices(rows.sites, sorted({0, *rows.varying, len(rows.sites) - 1}), own.furthest)
-    widths = [matrix.shape[1] for matrix in matrices if matrix is not None]
-    products = sum(widths) * bond**2 + max(widths) * bond * rows.classes
-    work = float(min(len(rows), own.step_rows)) * products * folds * own.train_steps
-    penalties = own.train_penalties[: int(own.trained_work // max(work, 1.0))]
-    if len(rows.sites) > own.most_columns or bond == 0 or not penalties:
-        return TrainCandidates(np.zeros((0, len(rows), rows.classes)))
-    vectors = line_vectors(matrices, rows, device)
-    shares = torch.from_numpy(rows.weights / rows.weights.sum()).to(vectors)
-    # Site vectors that hardly vary would be given huge initial weights.
-    moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=own.least_second_moment)
-    options: dict[str, Any] = {"second_moment": moment, "bias": True, "dtype": device.dtype, "device": device.device}
-    module = ResTT(len(widths), widths, bond, rows.classes, runs=len(penalties) * folds, **options)
-    # Equal initial weights for every penalty: they differ in the penalty alone.
-    module.reset_parameters(seed=seed, run_ids=list(range(folds)) * len(penalties))
-    assert module.bias is not None
-    with torch.no_grad():
-        module.bias.copy_(torch.from_numpy(rows.shares).to(module.bias).expand_as(module.bias))
-    batch = None if len(rows) <= own.step_rows else own.step_rows
-    epochs = own.train_steps if batch is None else -(-own.train_steps * batch // len(rows))
-    by_run, parts = np.repeat(penalties, folds).tolist(), list(rows.parts) * len(penalties)
-    _train(module, vectors, rows, by_run, parts, own.rate, epochs, batch, device, seed)
-    with fitting_threads(device.step_work), torch.no_grad():
-        logits = module(vectors).double().cpu().numpy()
-    held_out = rows.held_out(logits.reshape(len(penalties), folds, len(rows), rows.classes))
-    return TrainCandidates(held_out, penalties, matrices, folds, module.cpu())
+@torch.no_grad()
+def _joined(parts: Sequence[ResTT]) -> ResTT:
+    """Modules of one run and shape as the runs of one."""
+    like = parts[0]
+    shape = like.sites, list(like.feature_dims), like.bond_dim, like.outputs
+    made = ResTT(*shape, bias=True, runs=len(parts), dtype=like.dtype)
+    for name, parameter in made.named_parameters():
+        parameter.copy_(torch.cat([part.get_parameter(name) for part in parts]))
+    return made
 
 
 def _train(

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
-from restt.estimators.class_rows import ClassSettings
+from restt.estimators.class_rows import ClassSettings, with_all_classes_first
 from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
@@ -29,8 +30,9 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     regression), low-bond trains that are trained by gradients, and the classes' shares. Each is fitted to the rows
     outside of up to five folds; those whose average has the least log-loss on the rows inside are averaged, and fitted
     to all rows, of more than 20,000 to a random sample. The average is one module, whose members' logits are averaged
-    before the softmax: its explanations are exact. Of more than 500 columns it is a logistic regression or, with more
-    than 2,500 rows, the better of two trainings by gradients; fewer than 10 different rows are a logistic regression.
+    before the softmax: its explanations are exact. Where rows and columns are so many that kernels would take minutes
+    (20,000 rows of 95 columns, 10,000 of 190) it is the better of two trainings by gradients, of less than 2,500 rows a
+    logistic regression, as it is of fewer than 10 different rows.
 
     :class:`ResTTNetClassifier` is one model trained by gradients, with all that training has to choose.
 
@@ -40,7 +42,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         ``"quick"`` compares fewer candidates on three folds; ``"best"`` learns on twice the rows in twice the steps.
     bond_dim : "auto" or int
         The largest width r of the chain's state of a candidate. ``"auto"`` is 8 for trained ones and as much as the
-        kernels need, at most 40.
+        kernels need, at most 40; where that is too few, their sum stays a :class:`restt.DiagonalTT`. An integer always
+        rounds it.
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
@@ -62,10 +65,10 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     classes_ : ndarray (K,)
         The labels in sorted order; those of rows that weigh 0 are not there.
     temperature_ : float
-        What outputs are divided by; 1 but for tables of many columns and many rows.
+        What outputs are divided by; 1 but for tables of many rows and columns that are trained by gradients.
     candidates_ : dict of str to (float, float)
         Log-loss of each candidate on rows that it was not fitted to (NaN where rows are too few to judge by), and its
-        share in the average. Not kept in a saved model.
+        share in the average; without trains where those of the first folds would have none. Not kept in a saved model.
     fit_report_ : dict
         What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss, and by how much rounding
         the processes moved the average's logits on the rows. It prints as a few lines.
@@ -110,10 +113,13 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         began, made = time.monotonic(), self._for_a_fit()
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
-        if given.table.width > settings.most_columns and len(given) > settings.step_rows:
+        if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
             found = train_wide(X, y, sample_weight, made, seed)
         else:
-            found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
+            target = new_labels(given.y, given.weights, self.class_weight)
+            # scipy's BLAS only has the vectors of searches, for which its threads wait; torch has a BLAS of its own.
+            with threadpool_limits(limits=1, user_api="blas"):
+                found = select(given, made, target, seed)
         made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
         made.precision_, made.candidates_ = found.precision, found.candidates
         made.site_means_ = found.encoding.site_means
@@ -172,8 +178,9 @@ def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, s
     """Train the candidate with the least log-loss on held-out rows, after a training on a sample, on all other rows."""
     own, labels = WideSettings(), read_labels(y)
     weights = read_sample_weight(sample_weight, len(labels))
-    used = np.flatnonzero(weights > 0)
-    kept, held_out = (used[part] for part in split(labels[used], own, np.random.default_rng(seed)))
+    order = with_all_classes_first(np.random.default_rng(seed).permutation(np.flatnonzero(weights > 0)), labels)
+    count = min(own.most_held_out, round(own.held_out_share * len(order)))
+    kept, held_out = np.split(order, [max(len(order) - count, len(np.unique(labels[order])))])
     shared = ("categorical_features", "handle_unknown", "handle_missing", "device", "class_weight")
 
     def trained(rows: np.ndarray, options: dict[str, Any], epochs: int, verbose: int) -> ResTTNetClassifier:
@@ -213,17 +220,3 @@ def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, s
     candidates = {name: (loss, float(name == best)) for name, loss in losses.items()}
     target = replace(model.target_, temperature=temperature)
     return Selected(model.module_, model.encoding_, target, model.precision_, candidates, losses[best], 0.0)
-
-
-def split(y: np.ndarray, own: WideSettings, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on, in random order but with one of each class first, and rows to hold out.
-
-    >>> kept, held_out = split(np.array([0] * 30 + [1]), WideSettings(), np.random.default_rng(0))
-    >>> len(kept), len(held_out), int(kept.max())
-    (28, 3, 30)
-    """
-    order = rng.permutation(len(y))
-    first = np.sort(np.unique(y[order], return_index=True)[1])
-    order = np.concatenate([order[first], np.delete(order, first)])
-    held_out = min(own.most_held_out, round(own.held_out_share * len(y)), len(y) - len(first))
-    return order[: len(y) - held_out], order[len(y) - held_out :]

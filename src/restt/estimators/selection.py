@@ -3,29 +3,35 @@
 Candidates (:mod:`~restt.estimators.class_kernels`, :mod:`~restt.estimators.class_trains`) are fitted to the rows
 outside each fold and averaged greedily by the log-loss of the rows inside. Kernels that have a share are then
 conditioned on all rows; trains stay those of the folds, whose mean is better than one train, and are trained on with
-all rows. All of them are put side by side in one module, whose runs' plain mean is the average.
+all rows. All of them are put side by side in one module, whose runs' plain mean is the average. Where no train has a
+share, or where rounding the kernels' products costs more than the trains gain, the products stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt.estimators.class_kernels import KernelCandidates, kernel_candidates
+from restt._common.devices import fitting_threads
+from restt.diagonal import DiagonalTT
+from restt.estimators.class_kernels import Kernels, LogitSum, Searched
 from restt.estimators.class_rows import ClassRows
-from restt.estimators.class_trains import TrainCandidates, train_candidates
+from restt.estimators.class_trains import Trains
 from restt.estimators.classes import log_loss
 from restt.estimators.encoding import Encoding, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.posterior import with_run
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
 from restt.module import ResTT
 from restt.prior import Settings as PriorSettings
+from restt.prior.fitting import side_by_side
 from restt.prior.rounding import residual_module
 from restt.prior.sites import hat_map
 
@@ -39,7 +45,7 @@ SHARES = "shares"
 class Selected:
     """The averaged module and what goes with it."""
 
-    module: ResTT
+    module: ResTT | DiagonalTT
     encoding: Encoding
     target: Labels
     precision: str
@@ -48,29 +54,105 @@ class Selected:
     rounding_error: float  # root mean square by which rounding moved its logits on the rows
 
 
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Logits of candidates on rows that they were not fitted to: the classes' shares, kernels, then trains."""
+
+    rows: ClassRows
+    names: tuple[str, ...]
+    logits: np.ndarray  # (C, B, K)
+    trains: int  # how many of them are trains
+
+    def average(self, chosen: np.ndarray, cost: float, trains: bool = True) -> tuple[np.ndarray, float]:  # (B,) bool
+        """Weights (C,) of the best average on the chosen rows, perhaps without trains, and its log-loss there."""
+        rows, settings, kept = self.rows, self.rows.settings, len(self.names) - (0 if trains else self.trains)
+        logits, labels, row_weights = self.logits[:kept, chosen], rows.labels[chosen], rows.weights[chosen]
+        costs = np.where(np.arange(kept) >= len(self.names) - self.trains, cost, 0.0)
+        found = greedy_weights(logits, labels, row_weights, costs, settings.rounds, settings.most_loss)
+        loss = float(log_loss(np.tensordot(found, logits, 1), labels, row_weights))
+        return np.concatenate([found, np.zeros(len(self.names) - kept)]), loss
+
+    def losses(self) -> list[float]:
+        """Log-loss of each candidate; NaN where rows are too few to judge by."""
+        rows = self.rows
+        if not rows.is_judged:
+            return [float("nan")] * len(self.names)
+        return log_loss(self.logits[:, rows.judged], rows.labels[rows.judged], rows.weights[rows.judged]).tolist()
+
+
 def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> Selected:
     """The average of candidates with the least log-loss on held-out rows."""
     rows = ClassRows.read(given, parameters, target, seed)
-    sample = rows.first(rows.settings.most_rows)
-    kernels = kernel_candidates(sample, PriorSettings.of_effort(parameters.effort))
+    own, sample = rows.settings, rows.first(rows.settings.most_rows)
+    kernels = Kernels.learned(sample, PriorSettings.of_effort(parameters.effort))
     order = _site_order(rows, kernels.relevance)
     device = _device(sample, parameters)
-    trains = TrainCandidates(kernels.held_out[:0])
-    if _leave_room(sample, kernels):
-        trains = train_candidates(sample.ordered(order), device, seed)
-    weights, losses, loss = _chosen(sample, kernels, trains)
-    members, error = _members(rows, order, kernels, trains, weights, device, seed)
+    trains = Trains(sample.ordered(order), device, seed)
+    judged, found, penalties = _judged(kernels, trains)
+    first = len(judged.names) - len(penalties)  # of the trains
+    weights, loss = np.eye(len(judged.names))[1], None
+    if sample.is_judged:
+        weights, loss = judged.average(sample.judged, own.train_cost)
+
+    def solved_with(weights: np.ndarray) -> LogitSum:
+        solved = kernels.solve(weights[1:first], found)
+        solved.constant[:] += weights[0] * rows.shares
+        return solved
+
+    precision = device.precision
+    with fitting_threads(float(len(sample)) ** 2 * len(rows.sites)):
+        solved = solved_with(weights)
+        may_stay = rows.bond is None and loss is not None and not weights[first:].any()
+        products, error = solved.product_cores(order, rows.bond or own.largest_bond, patient=not may_stay)
+    kernel_weights, kernel_loss = weights, np.inf
+    if loss is not None and rows.bond is None and error > own.tolerance:
+        kernel_weights, kernel_loss = judged.average(sample.judged, own.train_cost, trains=False)
+    # A random error of the logits costs about half of its variance times p (1 - p), at most a quarter.
+    if loss is not None and kernel_loss < loss + error**2 / 8:
+        weights, loss, error, precision = kernel_weights, kernel_loss, 0.0, "float64"
+        module = with_run(solved_with(weights).diagonal(order)).to(device.device)
+    else:
+        shares = dict(zip(penalties, weights[first:].tolist(), strict=True))
+        module = _averaged(_members(rows, order, solved, products, trains, shares), device)
     hats, shift, scale = hat_map([rows.sites[n] for n in order])
     encoding = Encoding(rows.columns, order, hats, shift, scale, shift.clone(), None)
+    losses = zip(judged.losses(), weights.tolist(), strict=True)
     return Selected(
-        _averaged(members, device),
+        module,
         with_site_means(encoding, encoding.numbers(given.table), given.weights),
         target,
-        device.precision,
-        {name: (losses[name], weights[name]) for name in weights},
+        precision,
+        dict(zip(judged.names, losses, strict=True)),
         loss,
         error,
     )
+
+
+def _judged(kernels: Kernels, trains: Trains) -> tuple[Judged, list[Searched], tuple[float, ...]]:
+    """Every candidate on held-out rows, the kernels' searches, and the penalties of trains that are candidates."""
+    sample = kernels.rows
+    tasks: list[Callable[[], Any]] = [partial(trains.fit, trains.penalties, range(trains.raced)), *kernels.searches()]
+    # Folds are many small searches; a single one of many rows fills all threads by itself.
+    alone = sample.searches == 1 or trains.device.device.type != "cpu"
+    _, *found = side_by_side(tasks, 1 if alone else torch.get_num_threads())
+    names = (SHARES, *kernels.names)
+    others = np.concatenate([_held_out_shares(sample)[None], kernels.held_out(found)])
+    penalties = trains.penalties if _worth(trains, names, others) else ()
+    trains.fit(penalties, range(trains.raced, len(sample.parts)))
+    held_out = np.concatenate([others, trains.held_out(penalties, len(sample.parts))])
+    names += tuple(f"train, penalty {penalty:g}" for penalty in penalties)
+    return Judged(sample, names, held_out, len(penalties)), found, penalties
+
+
+def _worth(trains: Trains, names: tuple[str, ...], others: np.ndarray) -> bool:  # (C, B, K)
+    """Whether a train would have a share in the average on the rows of the first folds, if there are other folds."""
+    rows, penalties, folds = trains.rows, trains.penalties, trains.raced
+    if not penalties or folds == len(rows.parts):
+        return True
+    logits = np.concatenate([others, trains.held_out(penalties, folds)])
+    judged = Judged(rows, (*names, *map(str, penalties)), logits, len(penalties))
+    shares, _ = judged.average((rows.folds >= 0) & (rows.folds < folds), 0.0)
+    return bool(shares[len(names) :].any())
 
 
 def _device(rows: ClassRows, parameters: ResTTClassifier) -> Settings:
@@ -85,33 +167,6 @@ def _site_order(rows: ClassRows, relevance: np.ndarray) -> tuple[int, ...]:
     varying = set(rows.varying)
     first = [n for n in np.argsort(-relevance, kind="stable").tolist() if n in varying]
     return tuple(first[:1] + [n for n in range(len(relevance)) if n not in varying] + first[1:])
-
-
-def _leave_room(rows: ClassRows, kernels: KernelCandidates) -> bool:
-    """Whether the best kernel's loss is more than the cost of a train, which nothing else could repay."""
-    if not rows.is_judged:
-        return False
-    weights = rows.weights[rows.judged]
-    losses = log_loss(kernels.held_out[:, rows.judged], rows.labels[rows.judged], weights)
-    return bool(losses.min() * weights.sum() > rows.settings.train_cost)
-
-
-def _chosen(
-    rows: ClassRows, kernels: KernelCandidates, trains: TrainCandidates
-) -> tuple[dict[str, float], dict[str, float], float | None]:
-    """The candidates' weights and log-losses, and the log-loss of the average."""
-    names = [SHARES, *kernels.names, *trains.names]
-    if not rows.is_judged:
-        # Too few rows to judge by: logistic regression with slopes of variance 1 altogether.
-        return {name: float(name == kernels.names[0]) for name in names}, dict.fromkeys(names, float("nan")), None
-    held_out = [_held_out_shares(rows)[None], kernels.held_out, trains.held_out]
-    logits = np.concatenate(held_out)[:, rows.judged]
-    labels, row_weights = rows.labels[rows.judged], rows.weights[rows.judged]
-    losses = log_loss(logits, labels, row_weights)
-    costs = np.where(np.arange(len(names)) > len(kernels.names), rows.settings.train_cost, 0.0)
-    weights = greedy_weights(logits, labels, row_weights, costs, rows.settings.rounds, rows.settings.most_loss)
-    loss = float(log_loss(np.tensordot(weights, logits, 1), labels, row_weights))
-    return dict(zip(names, weights.tolist(), strict=True)), dict(zip(names, losses.tolist(), strict=True)), loss
 
 
 def greedy_weights(
@@ -152,7 +207,7 @@ def greedy_weights(
 def _held_out_shares(rows: ClassRows) -> np.ndarray:  # (B, K)
     """Logits of the classes' shares outside each fold, every class with one row more in all than it has."""
     logits = []
-    for part in rows.parts:
+    for part in rows.parts or (np.arange(len(rows)),):
         counts = np.bincount(rows.labels[part], rows.weights[part], minlength=rows.classes) + 1 / rows.classes
         logits.append(np.tile(np.log(counts / counts.sum()), (len(rows), 1)))
     return rows.held_out(np.stack(logits))
@@ -161,33 +216,28 @@ def _held_out_shares(rows: ClassRows) -> np.ndarray:  # (B, K)
 def _members(
     rows: ClassRows,
     order: Sequence[int],
-    kernels: KernelCandidates,
-    trains: TrainCandidates,
-    weights: dict[str, float],
-    device: Settings,
-    seed: int,
-) -> tuple[list[tuple[list[Tensor], float]], float]:
-    """Cores of the members with their weights, which sum up to the average, and the error of the rounded one."""
+    solved: LogitSum,
+    products: list[Tensor],
+    trains: Trains,
+    shares: dict[float, float],  # by penalty
+) -> list[tuple[list[Tensor], float]]:
+    """Cores of the members with their weights, which sum up to the average."""
     own, widths = rows.settings, [site.width for site in rows.sites]
-    largest = rows.bond or own.largest_bond
-    solved = kernels.solve(np.array([weights[name] for name in kernels.names]))
-    solved.constant[:] += weights[SHARES] * rows.shares
-    members = [(solved.additive_cores(order, largest), 1.0)]
-    products, error = solved.product_cores(order, largest)
+    members = [(solved.additive_cores(order, rows.bond or own.largest_bond), 1.0)]
     if products:
         members.append((products, 1.0))
-    shares = np.array([weights[name] for name in trains.names])
     bond = max(len(core) for cores, _ in members for core in cores)
     run_size = len(widths) * max(widths) * max(bond, own.train_bond + 1) ** 2
-    fitting = (own.most_weights // run_size - len(members)) // trains.folds
+    fitting = (own.most_weights // run_size - len(members)) // max(len(trains.rows.parts), 1)
     # The largest that fit; one where nothing else has a share.
-    chosen = np.argsort(-shares)[: max(fitting, int(shares.sum() > 1 - 1e-9))]
-    used = 1 - shares.sum() + shares[chosen].sum()
+    chosen = sorted(shares, key=lambda penalty: -shares[penalty])
+    chosen = chosen[: max(fitting, int(sum(shares.values()) > 1 - 1e-9))]
+    used = 1 - sum(shares.values()) + sum(shares[penalty] for penalty in chosen)
     ordered = rows.ordered(order)
-    for place in chosen[shares[chosen] > 0].tolist():
-        runs = trains.refined(place, ordered, device, seed)
-        members += [(cores, float(shares[place]) / len(runs)) for cores in runs]
-    return [(cores, weight / used) for cores, weight in members], error / used
+    for penalty in chosen:
+        runs = trains.refined(penalty, ordered) if shares[penalty] else []
+        members += [(cores, shares[penalty] / len(runs)) for cores in runs]
+    return [(cores, weight / used) for cores, weight in members]
 
 
 @torch.no_grad()

@@ -184,7 +184,11 @@ class TrainStep:
         beside = Beside(rows.device)
         loss = beside.launch(lambda: (rows.detach() * batch.share).sum(1))
         # The gradient of the sum over runs and rows without that sum, which would take launches of its own.
-        rows.backward(batch.share.expand_as(rows))
+        # On a CPU there is: given a gradient, torch imports sympy, a second of a process's first step.
+        if rows.device.type == "cpu":
+            (rows * batch.share).sum().backward()
+        else:
+            rows.backward(batch.share.expand_as(rows))
         beside.join()
         return loss
 
