@@ -78,7 +78,7 @@ def fitted(task: tuple[CodedTable, int, int, Component, bool]) -> dict[str, Any]
     (name, x, y, levels), size, begin, component, curved = task
     settings = Settings()
     rows_x, rows_y, ones = x[:size], y[:size, None], np.ones(size)
-    sites = fit_sites(rows_x, ones, levels, settings.knots, True, beyond=True)
+    sites = fit_sites(rows_x, ones, levels, settings.knots, beyond=True)
     rows, weights = rows_of(sites, rows_x), torch.ones(size, dtype=torch.float64)
     kernel, warp = Kernel.measured(sites, rows, weights, 1), Warp.fit(rows_y, ones)
     data = Data(rows, torch.from_numpy(warp.standardised(rows_y)), weights, weights, torch.zeros_like(weights))

@@ -175,7 +175,7 @@ class ClassRows:
         knots = int(np.clip(len(labels) ** 0.5 / 2, settings.fewest_knots, settings.most_knots))
         if len(columns) > settings.most_columns:
             knots = 2  # straight lines need no knot but their ends
-        sites = fit_sites(table, weights, levels, knots, average=False)
+        sites = fit_sites(table, weights, levels, knots)
         counts = pieces(table, weights, settings.folds)
         each = np.repeat(np.arange(len(labels)), counts)
         return cls(

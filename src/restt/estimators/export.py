@@ -314,7 +314,7 @@ class ColumnPart(GraphPart):
 
     def __init__(self, predictive: Predictive, encoding: Encoding, n: int) -> None:
         super().__init__()
-        place, seen = encoding.order[n], predictive.kernel.sites[encoding.order[n]].seen
+        place, seen = encoding.order[n], predictive.kernel.sites[encoding.order[n]].width
         eye = torch.eye(seen + 1, dtype=torch.float64)
         moved = torch.eye(max(encoding.widths), seen + 1, dtype=torch.float64)
         if place in columns_with_few_rare(encoding):

@@ -32,6 +32,8 @@ MOST_COLUMNS = 2_000
 # Levels of a category that have a state of their own: the weights of every site are as wide as the widest, and a
 # refinement trains all of them.
 MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
+# Wider sites of a refined table have vectors as large as the table.
+WIDEST_REFINED = 512
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
 # About the bond of the trains that come out: the device is chosen before there is one.
@@ -87,7 +89,12 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
         parameters.handle_missing,
         most_levels=MOST_LEVELS if len(given) <= settings.exact_rows else MOST_LEVELS_REFINED,
     )
-    refined = len(given) > settings.exact_rows and max(column.states for column in columns) <= settings.widest_refined
+    refined, widest = len(given) > settings.exact_rows, max(columns, key=lambda column: column.states)
+    if refined and widest.states > WIDEST_REFINED:
+        raise ValueError(
+            f"X has {len(given)} rows and {widest.label} {widest.states} categories; in a table of more than "
+            f'{settings.exact_rows} rows a column may have {WIDEST_REFINED}: handle_unknown="other" groups rare ones'
+        )
     _check_fits(columns, len(given), min(len(given), settings.solved_rows) if refined else len(given), settings)
     numbers = read_numbers(columns, given.table)
     target, y = Modelled.scaled(given.y, given.weights)
@@ -130,7 +137,6 @@ def fit_prior(
         [None if column.levels is None else column.states for column in table.columns],
         names=names,
         bond_dim=parameters.bond_dim if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
-        average=False,
         seed=seed,
         device=device if device.type == "cuda" else None,  # others may have no float64
         settings=settings,

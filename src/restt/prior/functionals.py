@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from restt.prior.gp import Process, Product, product_covariance, without_each
-from restt.prior.predictive import Predictive, between, row_vectors
+from restt.prior.predictive import Predictive, between
 
 # Numbers of the largest array that is held at once, 64 MiB.
 _NUMBERS = 2**23
@@ -40,7 +40,7 @@ def path_deviations(
     With the weights of the nodes as slopes it is that of the Shapley values. In standard deviations of the warped
     target.
     """
-    columns, inducing = len(start), row_vectors(predictive, predictive.inducing)
+    columns, inducing = len(start), predictive.kernel.vectors(predictive.inducing)
     each = columns * max(12 * len(inducing[0]), 16 * len(nodes) ** 2)
     step, parts = max(1, _NUMBERS // each), []
     for first in range(0, len(slopes), step):
@@ -139,7 +139,7 @@ def posterior_draws(
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(predictive.weights), count, p=predictive.weights / predictive.weights.sum())
     normal = torch.from_numpy(rng.standard_normal((count, *centre.shape)))
-    inducing = row_vectors(predictive, predictive.inducing)
+    inducing = predictive.kernel.vectors(predictive.inducing)
     roots, means = [], []
     for _, process, root, mean in predictive.members:
         cross = product_covariance(process, inducing, products)

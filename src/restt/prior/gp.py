@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from restt.prior.factor import factorise, inverse_diagonal, solve
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, log_noise, term_mask
 from restt.prior.pairs import Rows, Tables, covariance
@@ -50,13 +52,9 @@ class Process:
         """Scales of the four terms."""
         return self._tables[1]
 
-    def to(self, device: torch.device) -> Process:
-        """The process on another device."""
-        return Process(self.kernel.to(device), self.theta.to(device), self.component, self.settings)
-
-    def covariance(self, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
-        """The kernel between rows."""
-        return covariance(self._in_one, self.scale, rows, others).add_(self.settings.constant)
+    def covariance(self, rows: Rows, others: Rows | None = None, half: bool = False) -> Tensor:  # (B, B2)
+        """The kernel between rows, see :func:`restt.prior.pairs.covariance`."""
+        return covariance(self._in_one, self.scale, rows, others, half).add_(self.settings.constant)
 
     def variance(self, rows: Rows) -> Tensor:  # (B,)
         """The kernel of each row with itself; a level that the fit did not see is as far from the average as others."""
@@ -124,15 +122,14 @@ class Posterior:
 
 
 def cholesky(matrix: Tensor, diagonal: Tensor) -> Tensor:  # (B, B), (B,) -> (B, B)
-    """The lower factor of the matrix, which is overwritten, with this added to its diagonal."""
+    """The factor of the matrix, whose diagonal this is added to: its lower half, the upper one may be anything."""
     matrix.diagonal().add_(diagonal)
     size, before = float(matrix.diagonal().mean()), 0.0
     for jitter in _JITTERS:
         matrix.diagonal().add_((jitter - before) * size)
         before = jitter
-        lower, failed = torch.linalg.cholesky_ex(matrix)
-        if not int(failed):
-            return lower
+        with suppress(torch.linalg.LinAlgError):
+            return factorise(matrix.clone())
     raise ValueError("the covariance of the rows has no Cholesky factor: are there values of extreme size?")
 
 
@@ -144,33 +141,12 @@ def condition(process: Process, data: Data, targets: Tensor) -> Posterior:  # (B
     """
     noise = process.noise(data.rows, data.level)
     own = noise / (data.weights * data.precision)
-    lower = cholesky(process.covariance(data.rows), own)
+    lower = cholesky(process.covariance(data.rows, half=True), own)
     # Not inverse @ targets, whose error is that of the inverse times the covariance: too much without noise.
-    alpha, diagonal = torch.cholesky_solve(targets, lower), torch.cholesky_inverse(lower).diagonal()
+    alpha = solve(lower, targets)
+    diagonal = inverse_diagonal(lower)
     variance = (1 / diagonal - own).clamp(min=0) + noise
     return Posterior(process, data.rows, alpha, targets - alpha / diagonal[:, None], variance)
-
-
-@torch.no_grad()
-def condition_through(process: Process, inducing: Rows, data: Data, targets: Tensor) -> Posterior:
-    """The posterior given many rows, as a sum over few (subset of regressors): B·J² work.
-
-    The weights of the J inducing rows Z are normal, N(0, K_ZZ⁻¹), and conditioned on all B rows.
-    """
-    own = process.noise(data.rows, data.level) / (data.weights * data.precision)
-    base = process.covariance(inducing)
-    lower = cholesky(base, base.diagonal() * 1e-8)
-    square, seen = torch.zeros_like(lower), targets.new_zeros(len(lower), targets.shape[1])
-    for start in range(0, len(targets), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        root = own[part].rsqrt()
-        cross = process.covariance(inducing, data.rows.take(part))
-        solved = torch.linalg.solve_triangular(lower, cross, upper=False).mul_(root)
-        square.addmm_(solved, solved.T)
-        seen.addmm_(solved, targets[part] * root[:, None])
-    inner = cholesky(square, torch.ones_like(seen[:, 0]))
-    alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
-    return Posterior(process, inducing, alpha, targets[:0], own[:0])
 
 
 @torch.no_grad()

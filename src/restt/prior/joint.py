@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.stats import gamma
 from torch import Tensor
 
 from restt.prior.gp import Process, cholesky
@@ -20,6 +21,7 @@ from restt.prior.pairs import Rows
 from restt.prior.predictive import Predictive
 from restt.prior.settings import learned_components
 from restt.prior.sites import rows_of
+from restt.prior.warp import Warp
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +100,36 @@ class Joint:
     def noise(self, level: Tensor) -> Tensor:  # (B,) -> (B,)
         """Variance of the noise of rows of weight 1 whose predictions are these."""
         return torch.stack([one.weight * one.process.noise(self.rows, level) for one in self.members]).sum(0)
+
+
+def surprise(
+    spread: Predictive,
+    warp: Warp,
+    numbers: np.ndarray,  # (B, C)
+    targets: np.ndarray,  # (B, O)
+    weights: np.ndarray,  # (B,)
+    most: int,
+) -> float:
+    """Probability, under the model, of new rows whose log predictive density is at least as far from what it expects.
+
+    The whitened residuals of the rows, jointly normal under the model, have a sum of squares whose mean and variance
+    are those of the residuals that its intervals are made from; it is taken as gamma distributed. Two-sided. Of more
+    than ``most`` rows, these are judged.
+    """
+    if not len(weights):
+        return 1.0
+    some = np.linspace(0, len(weights) - 1, min(len(weights), most)).astype(np.int64)
+    numbers, targets, weights = numbers[some], targets[some], weights[some]
+    joint = Joint(members_of(spread), numbers)
+    level = joint.mean.mean(1)
+    matrix = joint.covariance(joint)
+    lower = cholesky(matrix, joint.noise(level) / torch.from_numpy(weights) + max(spread.extra, 0.0))
+    away = torch.from_numpy(warp.encode(targets)) - joint.mean
+    squares = torch.linalg.solve_triangular(lower, away, upper=False).square().numpy()
+    levels = (np.arange(400) + 0.5) / 400
+    usual = np.stack([spread.quantile(one) for one in levels]) ** 2  # (400, O)
+    mean, variance = len(squares) * usual.mean(axis=0).sum(), len(squares) * usual.var(axis=0).sum()
+    if not mean > 0 < variance:  # y was constant
+        return 1.0
+    expected = gamma(a=mean**2 / variance, scale=variance / mean)
+    return float(2 * min(expected.cdf(squares.sum()), expected.sf(squares.sum())))

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.prior.factor import factorise, invert, solve
 from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows, covariance, pull_back
 from restt.prior.settings import GLOBAL, TERMS, Component, Settings, log_prior
@@ -35,7 +36,7 @@ class Data:
     precision: Tensor  # (B,): of the noise, relative to that of a row of weight 1
     level: Tensor  # (B,): leave-one-out predictions on which the noise may depend
 
-    def take(self, rows: Tensor) -> Data:
+    def take(self, rows: Tensor | slice) -> Data:
         """Some of the rows."""
         parts = (part[rows] for part in (self.z, self.weights, self.precision, self.level))
         return Data(self.rows.take(rows), *parts)
@@ -128,13 +129,12 @@ class Objective:
         rest = total * std.log().sum() - ((power - 1) * self._slopes).sum() + repeated
         rest = rest - log_prior(theta, self.centre, self.scale, self.degrees)
         plain, plain_scale = replace(tables, flat=tables.flat.detach()), scale.detach()
-        matrix = covariance(plain, plain_scale, data.rows).add_(self.constant)
+        matrix = covariance(plain, plain_scale, data.rows, half=True).add_(self.constant)
         matrix.diagonal().add_(noise.detach())
-        lower = torch.linalg.cholesky(matrix)
-        inverse = torch.cholesky_inverse(lower)
-        solved = torch.cholesky_solve(targets.detach(), lower)  # (B, O)
+        lower = factorise(matrix)
+        solved = solve(lower, targets.detach())  # (B, O)
         fit = outputs * lower.diagonal().log().sum() + 0.5 * (targets.detach() * solved).sum()
-        slope = inverse.mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)
+        slope = invert(lower).mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)
         by_table, by_scale = pull_back(plain, plain_scale, data.rows, slope)
         ends = [tables.flat, scale, noise, targets, rest]
         slopes = [by_table, by_scale, slope.diagonal().clone(), solved, torch.ones_like(rest)]

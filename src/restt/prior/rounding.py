@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from restt.diagonal import DiagonalTT
+from restt.init import undrawn
 from restt.module import ResTT
 from restt.prior.gp import Posterior
 
@@ -197,7 +198,8 @@ def residual_module(
     """The residual train that has these cores on site vectors that sum to one."""
     bond = max([core.shape[2] for core in cores[:-1]], default=1)
     widths, outputs = [core.shape[1] for core in cores], cores[-1].shape[2]
-    module = ResTT(len(cores), widths, bond, outputs, dtype=dtype)
+    with undrawn():
+        module = ResTT(len(cores), widths, bond, outputs, dtype=dtype)
     for parameter in module.parameters():
         parameter.zero_()
     if len(cores) == 1:
