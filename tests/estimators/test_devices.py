@@ -13,10 +13,10 @@ from restt import ResTTRegressor
 from restt.estimators import encoding as encodings
 from restt.estimators.compact import state_positions, with_moments
 from restt.estimators.encoding import fit_encoding, site_covariances
-from restt.estimators.gradient import Examples, encode
+from restt.estimators.gradient import encode
 from restt.estimators.posterior import _end_rows
 from restt.estimators.settings import settle
-from restt.estimators.tables import Table, frame_table
+from restt.estimators.tables import Examples, Table, frame_table
 from restt.estimators.targets import Values
 from tests.elsewhere import GPU, Elsewhere, pretended_gpu
 

@@ -141,13 +141,9 @@ class LogitSum:
         def distance(cores: list[Tensor]) -> float:
             return float((weights @ (train_values(cores, states) - exact).square()).mean().sqrt())
 
-        for bond in [bond for bond in settings.first_bonds if bond < largest] + [largest]:
-            cores, rounding = round_products(
-                coefficients, factors, moments, bond, settings.tolerance, distance=distance
-            )
-            if (rounding.distance or 0.0) <= settings.tolerance:
-                break
-        return cores, rounding.distance or 0.0
+        limits = largest, settings.tolerance, distance, settings.first_bonds
+        cores, rounding = round_products(coefficients, factors, moments, *limits)
+        return cores, rounding.distance
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
-from restt.estimators.gradient import Examples
+from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels
 from restt.prior import Site
 from restt.prior.pairs import Rows

@@ -13,10 +13,9 @@ import numpy as np
 from restt._common.devices import read_device
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, read_numbers
-from restt.estimators.gradient import Examples
 from restt.estimators.modelled import Modelled
 from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior, solved
-from restt.estimators.tables import Table
+from restt.estimators.tables import Examples, Table
 from restt.features.levels import read_level
 from restt.prior import Predictive, Settings, Warp
 from restt.prior.joint import surprise

@@ -17,9 +17,10 @@ from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, fit_columns, read_numbers
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, site_covariances, with_rare_unseen, with_site_means
-from restt.estimators.gradient import Examples
 from restt.estimators.modelled import Modelled
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
+from restt.estimators.tables import Examples
+from restt.init import undrawn
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
 from restt.prior.rows import FitRows, drop_implausible_targets, ordinary_range
@@ -295,16 +296,7 @@ def with_run(module: ResTT | DiagonalTT) -> Any:
     """The module with a runs axis of one, as every estimator's has."""
     if isinstance(module, DiagonalTT):
         return module.with_runs(1)
-    made = ResTT(
-        module.sites,
-        list(module.feature_dims),
-        module.bond_dim,
-        module.outputs,
-        topology=module.topology,
-        bias=module.bias is not None,
-        runs=1,
-        dtype=torch.float64,
-    )
-    for name, parameter in made.named_parameters():
-        parameter.copy_(module.get_parameter(name)[None])
+    with undrawn():
+        made = ResTT(module.sites, module.feature_dims, module.bond_dim, module.outputs, runs=1, dtype=module.dtype)
+    made.load_state_dict({name: value[None] for name, value in module.state_dict().items()})
     return made

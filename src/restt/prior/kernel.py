@@ -128,6 +128,16 @@ class Kernel:
             found.append(states[:, :-1] + states[:, -1:] * mean)
         return found
 
+    def widened_moments(self, rows: float) -> list[Tensor]:  # N of (I_n, I_n), or (I_n,) where it is diagonal
+        """The mean of x xᵀ over so many rows and a new one, which may be beyond the ends of a column."""
+        found = []
+        for site, mean, moment in zip(self.sites, self.means, self.moments, strict=True):
+            widened, (below, above) = moment.clone() if site.knots is not None else mean, site.beyond
+            for place in (*range(below), *range(len(site.positions) - above, len(site.positions))):
+                widened[place, place] += 1 / (rows + 1)
+            found.append(widened)
+        return found
+
     def noise_features(self, rows: Rows) -> Tensor:  # (B, K)
         """Standardised values of the columns of numbers, on which the noise may depend; 0 where one is missing."""
         found = [

@@ -268,18 +268,37 @@ def _train_of(
     settings: Settings,
     dense: bool,
 ) -> tuple[ResTT | DiagonalTT, Rounding, np.ndarray]:  # (B, O)
-    """The members' mean as a train, how it was rounded, and how far that moved the rows."""
-    rows = members.data.rows
-    exact = weighted([one.mean(rows) for one in members.posteriors], members.weights).cpu()
-    states = kernel.vectors(rows.to(_CPU))
-    cores, rounding, moved = _rounded(
-        members, kernel, order, [states[n] for n in order], exact, weights, tolerance, bond_dim, settings
-    )
+    """The members' mean as a train of the least bond that holds the tolerance, and how far that moves the rows.
+
+    Where the largest bond does not hold it, the train keeps its diagonal cores, or has that bond if it must be dense.
+    """
+    posteriors, rows = members.posteriors, members.data.rows
+    exact = weighted([one.mean(rows) for one in posteriors], members.weights).cpu()
+    states, allowed = kernel.vectors(rows.to(_CPU)), tolerance
+    largest, first = settings.largest_bond, settings.FIRST_BONDS
+    if bond_dim != "auto":
+        largest, first, allowed = check_int("bond_dim", bond_dim, minimum=1), (), 0.0
+    effects = [weighted(column, members.weights) for column in zip(*(one.effects() for one in posteriors), strict=True)]
+    products = [one.products() for one in posteriors]
+    terms = [(float(w) * part[0], part[1]) for w, part in zip(members.weights, products, strict=True)]
+    terms.append(effects_as_products(effects))
+    coefficients = torch.cat([part[0] for part in terms])
+    factors = [torch.cat([part[1][n] for part in terms]) for n in order]
+    moments = kernel.widened_moments(float(weights.sum()))
+
+    def moved(cores: Sequence[Tensor]) -> np.ndarray:
+        return np.asarray((train_values(cores, [states[n] for n in order]) - exact).numpy())
+
+    def distance(cores: Sequence[Tensor]) -> float:
+        return float(np.sqrt(np.average(moved(cores) ** 2, axis=0, weights=weights).mean()))
+
+    measures = [moments[n].to(coefficients) for n in order]
+    cores, rounding = round_products(coefficients, factors, measures, largest, allowed, distance, first)
     if bond_dim != "auto" or dense or rounding.distance <= tolerance:
-        return residual_module(cores), rounding, moved
-    module = diagonal_module(members.posteriors, members.weights, order)
+        return residual_module(cores), rounding, moved(cores)
+    module = diagonal_module(posteriors, members.weights, order)
     rounding = Rounding(module.bond_dim, (module.bond_dim,) * (len(order) - 1), 0.0, 0.0, kind="diagonal")
-    return module, rounding, np.zeros_like(moved)
+    return module, rounding, np.zeros(exact.shape)
 
 
 def _given_all(
@@ -316,52 +335,3 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
     variance = np.average(away**2, axis=0, weights=weights)
     errors = np.average((predicted - targets) ** 2, axis=0, weights=weights)
     return float((errors / np.where(variance > 0, variance, 1.0)).mean())
-
-
-def _rounded(
-    members: Members,
-    kernel: Kernel,
-    order: tuple[int, ...],
-    states: Sequence[Tensor],  # N of (B, I_n), in the order
-    exact: Tensor,  # (B, O): the mean there
-    weights: np.ndarray,  # (B,)
-    tolerance: float,
-    bond_dim: int | str,
-    settings: Settings,
-) -> tuple[list[Tensor], Rounding, np.ndarray]:  # (B, O)
-    """Cores of the members' mean, of the least bond that holds the tolerance (else the largest), and the rows' move."""
-    bonds = [bond for bond in settings.FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
-    if bond_dim != "auto":
-        bonds, tolerance = [check_int("bond_dim", bond_dim, minimum=1)], 0.0
-    effects = [
-        weighted(column, members.weights) for column in zip(*(one.effects() for one in members.posteriors), strict=True)
-    ]
-    products = [one.products() for one in members.posteriors]
-    terms = [(float(w) * part[0], part[1]) for w, part in zip(members.weights, products, strict=True)]
-    terms.append(effects_as_products(effects))
-    coefficients = torch.cat([part[0] for part in terms])
-    factors = [torch.cat([part[1][n] for part in terms]) for n in order]
-    moments = [_moment(kernel, n, float(weights.sum())).to(coefficients) for n in order]
-
-    def moved(cores: list[Tensor]) -> np.ndarray:
-        return np.asarray((train_values(cores, states) - exact).numpy())
-
-    def distance(cores: list[Tensor]) -> float:
-        return float(np.sqrt(np.average(moved(cores) ** 2, axis=0, weights=weights).mean()))
-
-    for largest in bonds:
-        cores, rounding = round_products(coefficients, factors, moments, largest, tolerance, distance)
-        if rounding.distance <= tolerance:
-            break
-    return cores, rounding, moved(cores)
-
-
-def _moment(kernel: Kernel, n: int, rows: float) -> Tensor:  # (I, I) or (I,)
-    """The mean of x xᵀ over the rows and a new one, which may be beyond the ends of a column."""
-    site = kernel.sites[n]
-    if site.knots is None:
-        return kernel.means[n]
-    moment, (below, above), knots = kernel.moments[n].clone(), site.beyond, len(site.positions)
-    for place in (*range(below), *range(knots - above, knots)):
-        moment[place, place] += 1 / (rows + 1)
-    return moment

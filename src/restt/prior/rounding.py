@@ -63,18 +63,35 @@ def round_products(
     largest_bond: int,
     tolerance: float,
     distance: Callable[[list[Tensor]], float] | None = None,
+    first_bonds: Sequence[int] = (),
 ) -> tuple[list[Tensor], Rounding]:
     """Cores (left, I_n, right) of Σ_j c_j Π_n factor_n(j), of bond at most ``largest_bond``, on the CPU.
 
     Bonds are as small as a root mean square error of ``tolerance`` over independent sites allows. ``distance`` tells
     that of cores from the sum over rows, whose sites may go together: where it is larger, less is cut away, until it is
-    not or bonds are as large as they may be.
+    not or bonds are as large as they may be. ``first_bonds`` are tried before the largest: they are enough for most
+    tables, and cost little.
     """
     roots = [_root(moment) for moment in moments]
     whitened = [f * root if root.dim() == 1 else f @ root for f, root in zip(factors, roots, strict=True)]
-    compressed = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING)
-    # From here on matrices are small, and singular values of small matrices are slow on a GPU.
-    compressed, roots = ([one.cpu() for one in each] for each in (compressed, roots))
+    for bond in (*(bond for bond in first_bonds if bond < largest_bond), largest_bond):
+        compressed = _compressed(coefficients, whitened, bond + _OVERSAMPLING)
+        # From here on matrices are small, and singular values of small matrices are slow on a GPU.
+        small = [[one.cpu() for one in each] for each in (compressed, roots)]
+        cores, rounding = _cut(*small, bond, tolerance, distance)
+        if rounding.distance <= tolerance:
+            break
+    return cores, rounding
+
+
+def _cut(
+    compressed: list[Tensor],
+    roots: list[Tensor],
+    largest_bond: int,
+    tolerance: float,
+    distance: Callable[[list[Tensor]], float] | None,
+) -> tuple[list[Tensor], Rounding]:
+    """Cores of the smallest bonds that hold the tolerance, as far as the largest does."""
 
     def cut(share: float) -> tuple[list[Tensor], float, float]:
         cores, lost = _truncated(compressed, largest_bond, tolerance * share)

@@ -182,7 +182,7 @@ class Settings:
     TAILS: ClassVar[tuple[float, float]] = (1e-4, 0.45)
     # Most that the variance of residuals grows: of a few rows and many columns nothing is known of it.
     MOST_GROWTH: ClassVar[float] = 2.0
-    # Bonds and inducing rows that are tried before the most: they are enough for most tables, and cost little.
+    # Bonds and inducing rows that are tried before the most.
     FIRST_BONDS: ClassVar[tuple[int, ...]] = (12, 32)
     FIRST_INDUCING: ClassVar[tuple[int, ...]] = (128, 384)
     # How many residuals of a normal distribution count beside those of the rows, and the fewest degrees of the tails.
