@@ -15,7 +15,7 @@ from restt._common.devices import available_memory, gibibytes, read_device
 from restt.diagonal import DiagonalTT
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, fit_columns, read_numbers
-from restt.estimators.compact import prior_bases, state_positions, with_moments
+from restt.estimators.compact import prior_bases, state_positions
 from restt.estimators.encoding import Encoding, site_covariances, with_rare_unseen, with_site_means
 from restt.estimators.modelled import Modelled
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
@@ -182,9 +182,9 @@ def _solve_sample(
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, settings.solved_rows, np.random.default_rng(seed))
     fitted = fit_prior(table.take(sample), parameters, settings, names, seed, dense=True)
-    positions = state_positions(found := _encoding(table.columns, fitted), numbers)
-    encoding, covariances = with_moments(found, positions, table.weights)
-    rows = Rows(positions, torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
+    encoding = with_site_means(_encoding(table.columns, fitted), table.numbers, table.weights, device)
+    covariances = site_covariances(encoding, table.numbers, table.weights, device)
+    rows = Rows(state_positions(encoding, numbers), torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
     start = with_run(fitted.module)
     refined = refine(
         start,
