@@ -33,10 +33,9 @@ import torch
 from common import ROOT, be_quiet, coded, name_of, parser, read_table, table_paths, write_results
 from other_tables import CodedTable, coded_tables
 
-from restt.prior.fitting import climb
-from restt.prior.gp import Process, condition
+from restt.prior.fitting import Objective, climb, power_of
+from restt.prior.gp import Data, Process, condition
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, Objective, power_of
 from restt.prior.settings import Component, Density, Settings, learned_components
 from restt.prior.sites import fit_sites, rows_of
 from restt.prior.warp import Warp

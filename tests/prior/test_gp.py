@@ -8,6 +8,7 @@ import torch
 
 from restt.prior import Settings
 from restt.prior.gp import (
+    Data,
     Posterior,
     Process,
     cholesky,
@@ -15,7 +16,6 @@ from restt.prior.gp import (
     condition_iteratively,
     product_covariance,
 )
-from restt.prior.objective import Data
 from restt.prior.pairs import Rows
 from restt.prior.rounding import effects_as_products
 from restt.prior.sites import rows_of

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Settings
-from restt.prior.gp import Process, cholesky, condition
-from restt.prior.objective import Data
+from restt.prior.gp import Data, Process, cholesky, condition
 from restt.prior.rounding import round_products
 from restt.prior.sites import rows_of
 from tests.prior.memory import LiveBytes

@@ -18,7 +18,7 @@ from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior,
 from restt.estimators.tables import Examples, Table
 from restt.features.levels import read_level
 from restt.prior import Predictive, Settings, Warp
-from restt.prior.joint import surprise
+from restt.prior.functionals import surprise
 from restt.prior.model import condition_on
 from restt.prior.rows import FitRows, ordinary_range
 

@@ -1,26 +1,63 @@
-"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and its mean as products."""
+"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and its mean as products.
+
+On the CPU Cholesky factors are LAPACK's, as scipy brings it, in a matrix's own memory: half of the matrix is read and
+written, and nothing is copied. torch's own functions, which do the work on other devices, take twice as long there.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 import torch
+from scipy.linalg import cython_lapack
 from torch import Tensor
 
-from restt.prior.factor import factorise, inverse_diagonal, solve
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, log_noise, term_mask
 from restt.prior.pairs import Rows, Tables, covariance
-from restt.prior.settings import Component, Settings
+from restt.prior.settings import TERMS, Component, Settings
 
 # Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
 _ROWS_AT_ONCE = 2048
 
 Product = Sequence[Tensor]  # N of (A, I_n): site vectors of A products over columns
+# What LAPACK calls the upper half of a matrix stored by columns is the lower half of one stored by rows.
+_HALF = b"U"
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows that an objective is of."""
+
+    rows: Rows
+    z: Tensor  # (B, O): robustly standardised targets
+    weights: Tensor  # (B,)
+    precision: Tensor  # (B,): of the noise, relative to that of a row of weight 1
+    level: Tensor  # (B,): leave-one-out predictions on which the noise may depend
+
+    def take(self, rows: Tensor | slice) -> Data:
+        """Some of the rows."""
+        parts = (part[rows] for part in (self.z, self.weights, self.precision, self.level))
+        return Data(self.rows.take(rows), *parts)
+
+
+def log_noise(h: dict[str, Tensor], features: Tensor, level: Tensor) -> Tensor:  # (B, K), (B,) -> (B,)
+    """Log variance of the noise of rows, within ``Settings.NOISE_RANGE`` of the common one.
+
+    Without bounds, a region where y and its noise are both large would hardly count in the mean of a skewed y.
+    """
+    slope = features @ h["number.noise"] + h["noise_mean"] * level.clamp(-Settings.NOISE_END, Settings.NOISE_END)
+    return h["noise"] + Settings.NOISE_RANGE * torch.tanh(slope / Settings.NOISE_RANGE)
+
+
+def term_mask(component: Component, like: Tensor) -> Tensor:  # (4,)
+    """1 for terms of the kernel that the component has."""
+    return torch.tensor([float(name in component.terms) for name in TERMS], dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,3 +262,65 @@ def without_each(factors: Sequence[Tensor]) -> list[Tensor]:
         found.append(before * behind)
         before = before * factor
     return found
+
+
+def factorise(matrix: Tensor) -> Tensor:  # (B, B)
+    """The factor L, L Lᵀ the matrix, whose lower half is read; LinAlgError where there is none.
+
+    On the CPU it takes the place of the lower half, and the upper one stays as it is.
+    """
+    if matrix.device.type != "cpu":
+        return torch.linalg.cholesky(matrix)
+    if _lapack("dpotrf", _HALF, len(matrix), matrix, len(matrix)):
+        raise torch.linalg.LinAlgError("the matrix has no Cholesky factor")
+    return matrix
+
+
+def solve(lower: Tensor, right: Tensor) -> Tensor:  # (B, B), (B, O) -> (B, O)
+    """The solution x of L Lᵀ x = right."""
+    if lower.device.type != "cpu":
+        return torch.cholesky_solve(right, lower)
+    solved = right.T.clone(memory_format=torch.contiguous_format)  # by columns
+    _lapack("dpotrs", _HALF, len(lower), len(solved), lower, len(lower), solved, len(lower))
+    return solved.T
+
+
+def invert(lower: Tensor) -> Tensor:  # (B, B)
+    """The lower half of (L Lᵀ)⁻¹, on the CPU in the place of L."""
+    if lower.device.type != "cpu":
+        return torch.cholesky_inverse(lower)
+    _lapack("dpotri", _HALF, len(lower), lower, len(lower))
+    return lower
+
+
+def inverse_diagonal(lower: Tensor) -> Tensor:  # (B, B) -> (B,)
+    """The diagonal of (L Lᵀ)⁻¹; on the CPU L is lost."""
+    if lower.device.type != "cpu":
+        return torch.cholesky_inverse(lower).diagonal()
+    _lapack("dtrtri", _HALF, b"N", len(lower), lower, len(lower))
+    return lower.tril_().square_().sum(0)
+
+
+def _lapack(name: str, *arguments: bytes | int | Tensor) -> int:
+    """LAPACK's ``info``: 0 where all went well."""
+    info = ctypes.c_int()
+    given = [
+        ctypes.c_void_p(one.data_ptr())
+        if isinstance(one, Tensor)
+        else ctypes.c_char_p(one)
+        if isinstance(one, bytes)
+        else ctypes.byref(ctypes.c_int(one))
+        for one in arguments
+    ]
+    _routine(name)(*given, ctypes.byref(info))
+    return info.value
+
+
+@cache
+def _routine(name: str) -> Any:
+    """LAPACK's function; Python's lock is free while it runs."""
+    capsule, api = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.CFUNCTYPE(None)(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))

@@ -17,9 +17,8 @@ from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 from restt.prior.calibration import fit_predictive
 from restt.prior.fitting import Members, condition_members, fit_members, weighted
-from restt.prior.gp import Posterior, condition_iteratively
+from restt.prior.gp import Data, Posterior, condition_iteratively
 from restt.prior.kernel import Kernel, Prior
-from restt.prior.objective import Data
 from restt.prior.predictive import Predictive
 from restt.prior.rounding import (
     Rounding,
