@@ -22,8 +22,8 @@ from restt.prior.kernel import Kernel, Prior
 from restt.prior.predictive import Predictive
 from restt.prior.rounding import (
     Rounding,
+    coded_products,
     diagonal_module,
-    effects_as_products,
     residual_module,
     round_products,
     train_values,
@@ -277,12 +277,7 @@ def _train_of(
     largest, first = settings.largest_bond, settings.FIRST_BONDS
     if bond_dim != "auto":
         largest, first, allowed = check_int("bond_dim", bond_dim, minimum=1), (), 0.0
-    effects = [weighted(column, members.weights) for column in zip(*(one.effects() for one in posteriors), strict=True)]
-    products = [one.products() for one in posteriors]
-    terms = [(float(w) * part[0], part[1]) for w, part in zip(members.weights, products, strict=True)]
-    terms.append(effects_as_products(effects))
-    coefficients = torch.cat([part[0] for part in terms])
-    factors = [torch.cat([part[1][n] for part in terms]) for n in order]
+    coefficients, factors = coded_products(posteriors, members.weights, order)
     moments = kernel.widened_moments(float(weights.sum()))
 
     def moved(cores: Sequence[Tensor]) -> np.ndarray:
