@@ -8,8 +8,8 @@ two steps, neither of which holds a core of that size:
 2. The train of bond ℓ is rounded from the right by singular values (Oseledets 2011). What is cut away is known, and
    within √(N-1) of the least possible.
 
-A row's factor has two parts at most, so sums over rows are sums over states, whatever a site's width
-(:class:`Coded`). Both measure a function's size by its mean square over independent sites with the columns' own distributions. Site
+A row's factor has two parts at most, so sums over rows are sums over states, whatever a site's width (:class:`Coded`).
+Both steps measure a function's size by its mean square over independent sites with the columns' own distributions. Site
 vectors sum to one, so the cores G_i of any train are those of a residual one: W(n,1)_i = G_i - I.
 """
 
