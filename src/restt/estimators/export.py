@@ -378,10 +378,10 @@ def _state_slopes(predictive: Predictive, encoding: Encoding) -> Tensor:  # (Σ 
     kernel = predictive.kernel
     own = [kernel.layout.split(theta)["number.noise"] for theta in predictive.thetas]
     slopes = torch.stack([*own, torch.from_numpy(predictive.slopes[:-1])], 1)  # (K, S + 1)
-    last = torch.tensor([site.seen for site in kernel.sites])
+    last = torch.tensor([site.width for site in kernel.sites])
     codes = torch.minimum(torch.arange(int(last.max()) + 1)[:, None], last)
     features = kernel.noise_features(Rows(codes.int(), torch.zeros_like(codes, dtype=torch.float64)))  # (I, K)
-    by_state = [slopes.new_zeros(site.seen + 1, slopes.shape[1]) for site in kernel.sites]
+    by_state = [slopes.new_zeros(site.width + 1, slopes.shape[1]) for site in kernel.sites]
     for k, n in enumerate(kernel.numbers):
         by_state[n] = torch.outer(features[: len(by_state[n]), k], slopes[k])
     return torch.cat([by_state[n] for n in encoding.order])

@@ -141,7 +141,7 @@ class Kernel:
     def noise_features(self, rows: Rows) -> Tensor:  # (B, K)
         """Standardised values of the columns of numbers, on which the noise may depend; 0 where one is missing."""
         found = [
-            rows.vectors(n, self.sites[n].width)[:, : len(self.sites[n].values)]
+            rows.vectors(n, self.sites[n].width + 1)[:, : len(self.sites[n].values)]  # one state more is the average
             @ self._value[k, : len(self.sites[n].values)].clamp(-Settings.NOISE_END, Settings.NOISE_END)
             for k, n in enumerate(self.numbers)
         ]

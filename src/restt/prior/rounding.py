@@ -176,8 +176,8 @@ def round_products(
     for bond in (*(bond for bond in first_bonds if bond < largest_bond), largest_bond):
         compressed = _compressed(coefficients, whitened, bond + _OVERSAMPLING)
         # From here on matrices are small, and singular values of small matrices are slow on a GPU.
-        small = [[one.cpu() for one in each] for each in (compressed, roots)]
-        cores, rounding = _cut(*small, bond, tolerance, distance)
+        small, own_roots = ([one.cpu() for one in each] for each in (compressed, roots))
+        cores, rounding = _cut(small, own_roots, bond, tolerance, distance)
         if rounding.distance <= tolerance:
             break
     return cores, rounding

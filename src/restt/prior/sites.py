@@ -64,7 +64,7 @@ class Site:
         """The site that :meth:`to_config` described; ValueError where its parts are none that a fit makes."""
         if not isinstance(config["missing"], bool):
             raise ValueError(f"missing of a site must be true or false, got {shown(config['missing'])}")
-        lists = {name: tuple(config[name]) for name in ("positions", "values")}
+        lists: dict[str, Any] = {name: tuple(config[name]) for name in ("positions", "values")}
         lists["beyond"] = tuple(config.get("beyond", (0, 0)))  # models saved before there were any have none
         plain = {name: config[name] for name in ("levels", "missing", "shift", "scale")}
         found = cls(None if config["knots"] is None else tuple(config["knots"]), **lists, **plain)
