@@ -7,7 +7,7 @@ import torch
 import restt
 from restt import ResTTRegressor
 from restt.design import next_rows
-from restt.prior.joint import Joint, with_centre
+from restt.prior.functionals import Joint, with_centre
 
 
 @pytest.fixture(scope="module")

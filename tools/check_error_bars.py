@@ -53,7 +53,7 @@ def drawn_table(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     settings = Settings()
     weights = np.array([part.weight for part in settings.components])
     component = settings.components[rng.choice(len(weights), p=weights / weights.sum())]
-    sites = fit_sites(x, np.ones(ROWS), None, settings.knots(ROWS), False, beyond=True)
+    sites = fit_sites(x, np.ones(ROWS), None, settings.knots(ROWS), beyond=True)
     rows = rows_of(sites, x)
     kernel = Kernel.measured(sites, rows, torch.ones(ROWS, dtype=torch.float64), 1)
     process = Process(kernel, drawn_theta(kernel, dict(component.densities), rng), component, settings)

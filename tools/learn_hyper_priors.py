@@ -33,10 +33,9 @@ import torch
 from common import ROOT, be_quiet, coded, name_of, parser, read_table, table_paths, write_results
 from other_tables import CodedTable, coded_tables
 
-from restt.prior.fitting import climb
-from restt.prior.gp import Process, condition
+from restt.prior.fitting import Objective, climb, power_of
+from restt.prior.gp import Data, Process, condition
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, Objective, power_of
 from restt.prior.settings import Component, Density, Settings, learned_components
 from restt.prior.sites import fit_sites, rows_of
 from restt.prior.warp import Warp
@@ -78,7 +77,7 @@ def fitted(task: tuple[CodedTable, int, int, Component, bool]) -> dict[str, Any]
     (name, x, y, levels), size, begin, component, curved = task
     settings = Settings()
     rows_x, rows_y, ones = x[:size], y[:size, None], np.ones(size)
-    sites = fit_sites(rows_x, ones, levels, settings.knots(size), True, beyond=True)
+    sites = fit_sites(rows_x, ones, levels, settings.knots(size), beyond=True)
     rows, weights = rows_of(sites, rows_x), torch.ones(size, dtype=torch.float64)
     kernel, warp = Kernel.measured(sites, rows, weights, 1), Warp.fit(rows_y, ones)
     data = Data(rows, torch.from_numpy(warp.standardised(rows_y)), weights, weights, torch.zeros_like(weights))

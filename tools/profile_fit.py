@@ -25,12 +25,12 @@ SHAPES = ((350, 13), (1000, 10), (2000, 20), (400, 300))
 STAGES = (
     ("fitting.py", "fit_members"),
     ("fitting.py", "climb"),
-    ("objective.py", "_evaluate"),
+    ("fitting.py", "_evaluate"),
     ("kernel.py", "tables"),
     ("pairs.py", "covariance"),
     ("pairs.py", "pull_back"),
     ("gp.py", "condition"),
-    ("model.py", "_rounded"),
+    ("model.py", "_train_of"),
     ("calibration.py", "fit_predictive"),
 )
 

@@ -1,6 +1,6 @@
 """The choice of rows to label next: those expected to lower the posterior variance of all others most.
 
-With the joint covariance C of rows (:mod:`restt.prior.joint`), an observation at j, with noise σ_j², lowers the
+With the joint covariance C of rows (:mod:`restt.prior.functionals`), an observation at j, with noise σ_j², lowers the
 variance at i by C_ij²/(C_jj + σ_j²) whatever its value: the sum over rows is known before the label is (Cohn,
 Ghahramani and Jordan, 1996). A batch is chosen greedily: C after each row is a rank-one update.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 from restt._common.errors import check_int, shown
 from restt.estimators import ResTTRegressor
 from restt.prior import Predictive, Warp
-from restt.prior.joint import Joint, with_centre
+from restt.prior.functionals import Joint, with_centre
 
 __all__ = ["next_rows"]
 

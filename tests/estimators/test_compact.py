@@ -14,9 +14,8 @@ from restt.estimators.compact import (
     prior_bases,
     state_bases,
     state_positions,
-    with_moments,
 )
-from restt.estimators.encoding import fit_encoding, site_covariances, with_site_means
+from restt.estimators.encoding import fit_encoding, site_covariances
 from restt.estimators.tables import read_x
 
 
@@ -80,20 +79,10 @@ def test_what_has_no_position_is_refused(model, numbers):
         state_positions(fit_encoding(table, np.ones(len(x)), feature_map="affine"), torch.from_numpy(x))
 
 
-def test_moments_are_those_of_the_site_vectors(model):
+def test_covariances_too_large_are_not_kept(model, monkeypatch):
     model, frame = model
-    numbers, weights = numbers_of(model, frame), np.random.default_rng(1).random(len(frame)) + 0.1
-    expected = with_site_means(model.encoding_, numbers.numpy(), weights)
-    found, covariances = with_moments(model.encoding_, state_positions(model.encoding_, numbers), weights)
-    torch.testing.assert_close(found.site_means, expected.site_means, rtol=0, atol=1e-6)
-    torch.testing.assert_close(covariances, site_covariances(expected, numbers.numpy(), weights), rtol=0, atol=1e-6)
-
-
-def test_moments_too_large_to_keep(model, monkeypatch):
-    model, frame = model
-    monkeypatch.setattr("restt.estimators.compact.MOST_COVARIANCES", 10)
-    positions = state_positions(model.encoding_, numbers_of(model, frame))
-    assert with_moments(model.encoding_, positions, np.ones(len(frame)))[1] is None
+    monkeypatch.setattr("restt.estimators.encoding.MOST_COVARIANCES", 10)
+    assert site_covariances(model.encoding_, numbers_of(model, frame).numpy(), np.ones(len(frame))) is None
 
 
 def test_a_module_is_the_same_function_in_the_priors_basis(model):

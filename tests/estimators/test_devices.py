@@ -11,12 +11,12 @@ import torch
 
 from restt import ResTTRegressor
 from restt.estimators import encoding as encodings
-from restt.estimators.compact import state_positions, with_moments
+from restt.estimators.compact import state_positions
 from restt.estimators.encoding import fit_encoding, site_covariances
-from restt.estimators.gradient import Examples, encode
+from restt.estimators.gradient import encode
 from restt.estimators.posterior import _end_rows
 from restt.estimators.settings import settle
-from restt.estimators.tables import Table, frame_table
+from restt.estimators.tables import Examples, Table, frame_table
 from restt.estimators.targets import Values
 from tests.elsewhere import GPU, Elsewhere, pretended_gpu
 
@@ -70,18 +70,14 @@ def test_rows_of_a_training_are_encoded_where_it_is():
     torch.testing.assert_close(there.vectors.cpu(), here.vectors)
 
 
-def test_positions_and_moments():
+def test_positions():
     x = np.random.default_rng(0).standard_normal((60, 2))
     encoding = ResTTRegressor(random_state=0).fit(x, x[:, 0]).encoding_
     here = state_positions(encoding, torch.from_numpy(x))
     with pretended_gpu() as away:
         there = state_positions(encoding, away(x))
-        found = with_moments(encoding, there, np.ones(60))
     assert isinstance(there, Elsewhere)
     torch.testing.assert_close(there.cpu(), here)
-    expected = with_moments(encoding, here, np.ones(60))
-    torch.testing.assert_close(found[0].site_means, expected[0].site_means)
-    torch.testing.assert_close(found[1], expected[1])
 
 
 def test_ends_are_rows_with_the_extremes_and_what_is_missing():

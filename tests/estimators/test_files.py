@@ -268,7 +268,6 @@ CONFIG, TENSORS = ("spread", "config"), ("spread", "tensors")
 # Of both formats, of the present one, and of 0.8's.
 FORGED = [
     ((*CONFIG, "sites", 0, "missing"), 15_000),
-    ((*CONFIG, "sites", 0, "average"), 15_000),
     ((*CONFIG, "sites", 0, "knots"), list(range(6000))),
     ((*CONFIG, "sites", 1, "levels"), 10**8),
     ((*CONFIG, "sites", 1, "levels"), -1),

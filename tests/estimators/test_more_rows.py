@@ -14,6 +14,7 @@ from restt import DiagonalTT, ResTTRegressor
 from restt.estimators import files
 from restt.estimators.more_rows import ScalesWarning
 from restt.prior import Settings
+from restt.prior.fitting import student_precision
 from restt.prior.sites import rows_of
 
 
@@ -54,12 +55,21 @@ def test_mean_is_the_gaussian_process_given_all_rows(monkeypatch):
     assert isinstance(model.module_, DiagonalTT)  # nothing is rounded
     kept = model.fit_rows_
     rows, new = rows_of(first.kernel.sites, kept.numbers), rows_of(first.kernel.sites, x[:20] / 2)
-    expected = 0.0
+    targets, precision, level, expected = warp.encode(kept.targets), np.ones(300), np.zeros(300), 0.0
+
+    def inverse(process):
+        noise = process.noise(rows, torch.from_numpy(level)).numpy()
+        return np.linalg.inv(process.covariance(rows).numpy() + np.diag(noise / (kept.weights * precision)))
+
+    # Levels of the noise and precisions of the rows, from leave-one-out residuals of the first process.
+    solved = inverse(first.processes[0])
+    residuals = solved @ targets / np.diag(solved)[:, None]
+    noise = first.processes[0].noise(rows, torch.zeros(300, dtype=torch.float64)).numpy()
+    squares = residuals[:, 0] ** 2 / (1 / np.diag(solved) - noise / kept.weights + noise)
+    precision = student_precision(squares / np.average(squares, weights=kept.weights), kept.weights, kept.tail)
+    level = (targets - residuals)[:, 0]
     for weight, process in zip(first.weights, first.processes, strict=True):
-        noise = process.noise(rows, torch.from_numpy(kept.level)).numpy() / (kept.weights * kept.precision)
-        matrix = process.covariance(rows).numpy() + np.diag(noise)
-        solved = np.linalg.solve(matrix, warp.encode(kept.targets))
-        expected = expected + weight * process.covariance(new, rows).numpy() @ solved
+        expected = expected + weight * process.covariance(new, rows).numpy() @ inverse(process) @ targets
     found, _ = model._outputs_and_numbers(x[:20] / 2)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 

@@ -269,12 +269,14 @@ def test_what_is_told(capsys):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
+def test_a_column_too_wide_to_refine_is_named(monkeypatch):
     x, y, _ = waves(120)
-    long_from(monkeypatch, 100, widest_refined=2)
+    long_from(monkeypatch, 100)
+    monkeypatch.setattr(posterior, "WIDEST_REFINED", 2)
     frame = pd.DataFrame(x, columns=list("abc"))
     frame["level"] = np.resize(["x", "y", "z"], 120)
-    assert "refined" not in ResTTRegressor(random_state=0).fit(frame, y).fit_report_
+    with pytest.raises(ValueError, match=r"X has 120 rows and column 'level' 3 categories; .* a column may have 2"):
+        ResTTRegressor(random_state=0).fit(frame, y)
 
 
 def test_epochs_fall_with_the_work_and_not_with_the_clock():

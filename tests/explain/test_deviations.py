@@ -9,7 +9,7 @@ import torch
 from restt import ResTTClassifier, ResTTRegressor, load
 from restt.explain import effect
 from restt.explain.subject import Subject
-from restt.prior.functionals import product_covariance, row_vectors
+from restt.prior.functionals import product_covariance
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_one_columns_deviation_is_that_of_the_difference_of_predictions(model):
     means = subject.means(None)
     points = torch.cat([subject.vectors(x), means[None]])
     slopes = torch.from_numpy(found.link.slopes(subject.decide(points).numpy())[:, 0, 0])
-    products, seen = subject.by_column(points), row_vectors(posterior, posterior.inducing)
+    products, seen = subject.by_column(points), posterior.kernel.vectors(posterior.inducing)
     for row in range(3):
         weight = torch.zeros(4, dtype=torch.float64)
         weight[row], weight[3] = slopes[row], -slopes[3]

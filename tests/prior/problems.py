@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from restt.prior.gp import Process
+from restt.prior.gp import Data, Process
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data
 from restt.prior.pairs import Rows
 from restt.prior.settings import Settings
 from restt.prior.sites import fit_sites, rows_of

@@ -19,9 +19,7 @@ def table(rows: int) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
     return x, y, [None, None, 3]
 
 
-@pytest.mark.parametrize(
-    ("rows", "sizes"), [(20, {}), (60, {"scale_rows": 40}), (60, {"scale_rows": 40, "exact_rows": 50})]
-)
+@pytest.mark.parametrize(("rows", "sizes"), [(20, {}), (60, {"scale_rows": 40})])
 def test_is_the_same_wherever_it_is_fitted(rows, sizes):
     x, y, levels = table(rows)
     settings = Settings(first_rows=30, first_iterations=2, iterations=4, last_iterations=4, **sizes)

@@ -24,12 +24,9 @@ def test_the_module_of_several_members_is_their_weighted_mean(seed):
     weights, order = np.array([0.5, 0.3, 0.2]), list(reversed(range(len(process.kernel.sites))))
     module = diagonal_module(posteriors, weights, order)
     sites = [process.kernel.sites[n] for n in order]
-    vectors = torch.zeros(len(new), len(order), module.feature_dim, dtype=torch.float64)
+    vectors, states = torch.zeros(len(new), len(order), module.feature_dim).double(), process.kernel.vectors(new)
     for place, (n, site) in enumerate(zip(order, sites, strict=True)):
-        states = new.vectors(n, site.seen + 1)
-        if not site.average:  # the average of the states, as an encoding writes it
-            states = states[:, :-1] + states[:, -1:] * process.kernel.means[n]
-        vectors[:, place, : site.width] = states
+        vectors[:, place, : site.width] = states[n]
     expected = sum(weight * one.mean(new) for weight, one in zip(weights, posteriors, strict=True))
     torch.testing.assert_close(module(vectors), expected, rtol=1e-9, atol=1e-9)
 

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from restt.prior import Settings, Warp
 from restt.prior.fitting import (
+    Objective,
     _with_tails,
     climb,
     fit_members,
@@ -20,9 +21,8 @@ from restt.prior.fitting import (
     student_log_density,
     weighted,
 )
-from restt.prior.gp import Process, condition
+from restt.prior.gp import Data, Process, condition
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, Objective
 from restt.prior.sites import fit_sites, rows_of
 from tests.prior.problems import random_problem
 

@@ -12,7 +12,7 @@ import torch
 from restt import ResTTRegressor
 from restt.explain.sweeps import legendre
 from restt.prior import Predictive
-from restt.prior.functionals import path_deviations, posterior_draws, product_covariance, row_vectors
+from restt.prior.functionals import path_deviations, posterior_draws, product_covariance
 from restt.prior.gp import Process
 from restt.prior.sites import rows_of
 
@@ -39,7 +39,7 @@ def fresh() -> np.ndarray:
 
 def test_products_of_rows_have_the_covariance_of_rows(posterior, fresh):
     rows = rows_of(posterior.kernel.sites, fresh)
-    vectors, seen = row_vectors(posterior, rows), row_vectors(posterior, posterior.inducing)
+    vectors, seen = posterior.kernel.vectors(rows), posterior.kernel.vectors(posterior.inducing)
     for _, process, _, _ in posterior.members:
         torch.testing.assert_close(
             product_covariance(process, vectors, seen), process.covariance(rows, posterior.inducing)
@@ -58,7 +58,7 @@ def dense(posterior: Predictive, process: Process, root: torch.Tensor, vectors: 
         products = sum(scale[k] * np.prod([one[k] for one in table]) for k in range(3))
         return float(products + scale[3] * sum(one[3] for one in table) + process.settings.constant)
 
-    seen = row_vectors(posterior, posterior.inducing)
+    seen = posterior.kernel.vectors(posterior.inducing)
     points = [[v[a] for v in vectors] for a in range(len(vectors[0]))]
     rows = [[v[a] for v in seen] for a in range(len(seen[0]))]
     own = torch.tensor([[kernel(a, b) for b in points] for a in points], dtype=torch.float64)
@@ -91,12 +91,12 @@ def shapley_weights(subsets: list[tuple[bool, ...]], column: int) -> np.ndarray:
 
 def test_deviations_of_shapley_values_are_those_of_the_dense_posterior(posterior, fresh):
     means = list(posterior.kernel.means)
-    at = row_vectors(posterior, rows_of(posterior.kernel.sites, fresh))
+    at = posterior.kernel.vectors(rows_of(posterior.kernel.sites, fresh))
     nodes, weights = legendre(2, torch.zeros((), dtype=torch.float64))
     way = [x - mean for x, mean in zip(at, means, strict=True)]
     found = path_deviations(posterior, means, way, nodes, weights.expand(len(fresh), -1))
     shares = posterior.weights
-    seen = row_vectors(posterior, posterior.inducing)
+    seen = posterior.kernel.vectors(posterior.inducing)
     for b in range(len(fresh)):
         subsets, vectors = coalitions(means, [x[b] for x in at])
         for n in range(3):
@@ -113,7 +113,7 @@ def test_a_path_with_levels_is_the_sum_of_its_parts(posterior, fresh):
     """Levels count the function itself: with slopes 0 and one node at the end it is the function at the row."""
     means = list(posterior.kernel.means)
     rows = rows_of(posterior.kernel.sites, fresh[:2])
-    way = [x - mean for x, mean in zip(row_vectors(posterior, rows), means, strict=True)]
+    way = [x - mean for x, mean in zip(posterior.kernel.vectors(rows), means, strict=True)]
     ones = torch.ones(2, 1, 3, dtype=torch.float64)
     found = path_deviations(posterior, means, way, torch.ones(1, dtype=torch.float64), 0 * ones[..., 0], ones)
     variances = posterior._variance(rows, torch.zeros(2, dtype=torch.float64))
@@ -136,11 +136,11 @@ def test_a_path_with_levels_is_the_sum_of_its_parts(posterior, fresh):
 
 
 def test_draws_have_the_posterior_mean_and_covariance(posterior, fresh):
-    products = row_vectors(posterior, rows_of(posterior.kernel.sites, fresh[:3]))
+    products = posterior.kernel.vectors(rows_of(posterior.kernel.sites, fresh[:3]))
     centre = torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64)
     draws = posterior_draws(posterior, products, centre, 20_000, 0)[..., 0]
     shares = torch.from_numpy(posterior.weights)
-    seen = row_vectors(posterior, posterior.inducing)
+    seen = posterior.kernel.vectors(posterior.inducing)
     within = sum(w * dense(posterior, process, root, products) for w, process, root, _ in posterior.members)
     middles = torch.stack(
         [product_covariance(process, products, seen) @ mean[:, 0] for _, process, _, mean in posterior.members]

@@ -8,15 +8,14 @@ import torch
 
 from restt.prior import Settings
 from restt.prior.gp import (
+    Data,
     Posterior,
     Process,
     cholesky,
     condition,
     condition_iteratively,
-    condition_through,
     product_covariance,
 )
-from restt.prior.objective import Data
 from restt.prior.pairs import Rows
 from restt.prior.rounding import effects_as_products
 from restt.prior.sites import rows_of
@@ -98,15 +97,6 @@ def test_the_variance_of_a_row_is_its_covariance_with_itself(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_conditioning_through_all_rows_changes_nothing(seed):
-    process, data, targets, new = made(seed, rows=25)
-    process.theta[0] = 0.0  # noise beside which the jitter of the inducing rows is nothing
-    exact, through = condition(process, data, targets), condition_through(process, data.rows, data, targets)
-    torch.testing.assert_close(through.mean(new), exact.mean(new), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(through.mean(data.rows), exact.mean(data.rows), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(6))
 def test_conjugate_gradients_find_the_exact_posterior_and_held_out_predictions(seed):
     process, data, targets, new = made(seed, rows=60)
     inducing, rest = data.rows.take(slice(10)), torch.arange(45)
@@ -118,20 +108,6 @@ def test_conjugate_gradients_find_the_exact_posterior_and_held_out_predictions(s
     torch.testing.assert_close(held, without.mean(data.rows.take(slice(45, 60))), rtol=0, atol=2e-3 * size)
     begun, _ = condition_iteratively(process, inducing, data, targets, 15, 1e-4, 1)
     assert (begun.mean(data.rows) - exact.mean(data.rows)).abs().max() > 1e-2 * size
-
-
-def test_conditioning_through_few_rows_is_the_subset_of_regressors(monkeypatch):
-    process, data, targets, new = made(3, rows=29)
-    monkeypatch.setattr("restt.prior.gp._ROWS_AT_ONCE", 10)
-    inducing = data.rows.take(slice(8))
-    own = own_noise(process, data) / (data.weights * data.precision)
-    base = dense_covariance(process, inducing, inducing)
-    base = base + torch.diag(1e-8 * base.diagonal())
-    cross = dense_covariance(process, inducing, data.rows)
-    alpha = torch.linalg.solve(base + (cross / own) @ cross.T, (cross / own) @ targets)
-    found = condition_through(process, inducing, data, targets)
-    expected = dense_covariance(process, new, inducing) @ alpha
-    torch.testing.assert_close(found.mean(new), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -201,7 +177,7 @@ def test_a_covariance_without_a_factor_is_an_error_that_says_so():
     singular = torch.ones(5, 5, dtype=torch.float64)
     assert cholesky(singular, torch.zeros(5, dtype=torch.float64)).isfinite().all()
     good = torch.eye(4, dtype=torch.float64)
-    torch.testing.assert_close(cholesky(good.clone(), torch.full((4,), 3.0).double()), 2 * good)
+    torch.testing.assert_close(cholesky(good.clone(), torch.full((4,), 3.0).double()).tril(), 2 * good)
 
 
 def test_many_rows_are_predicted_a_part_at_a_time(monkeypatch):

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from restt.prior import Settings
-from restt.prior.gp import Process
+from restt.prior.gp import Process, term_mask
 from restt.prior.kernel import Kernel
-from restt.prior.objective import term_mask
 from restt.prior.pairs import covariance
 from restt.prior.settings import GLOBAL, LEVELS, NUMBER, TERMS, Layout, log_prior
 from restt.prior.sites import fit_sites, rows_of

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Settings
-from restt.prior.gp import Process, cholesky, condition, condition_through
-from restt.prior.objective import Data
+from restt.prior.gp import Data, Process, cholesky, condition
 from restt.prior.rounding import round_products
 from restt.prior.sites import rows_of
 from tests.prior.memory import LiveBytes
@@ -52,14 +51,6 @@ def test_conditioning_on_rows_holds_few_matrices(process):
     with LiveBytes() as live:
         condition(process, data, data.z)
     assert live.peak < 3.5 * 8 * OWN**2
-
-
-def test_conditioning_on_many_rows_holds_few_matrices(process):
-    data = data_of(process, ALL)
-    with LiveBytes() as live:
-        condition_through(process, data.rows.take(slice(OWN)), data, data.z)
-    square, crossed = 8 * OWN**2, 8 * OWN * 2048
-    assert live.peak < 4 * square + 3.5 * crossed
 
 
 def test_predicting_many_rows_holds_a_few_at_a_time(process):

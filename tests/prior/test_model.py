@@ -85,14 +85,6 @@ def test_unknown_levels_are_the_average_of_the_others(fitted):
     np.testing.assert_allclose(outputs[0], posterior_mean(fitted, rows)[0], atol=0.02)
 
 
-def test_categories_may_have_no_state_for_unknown_levels():
-    numbers, y = mixed_table(40)
-    found = prior.fit(numbers, y, levels=LEVELS, average=False, settings=QUICK)
-    assert found.sites[found.order.index(2)].width == 4
-    with pytest.raises(ValueError, match=r"a category must be a level 0…3, got -1"):
-        found.predict(np.array([[0.0, 0.0, -1.0]]))
-
-
 def test_what_is_kept_goes_with_the_outputs(fitted):
     numbers, y = mixed_table(120)
     outputs = fitted.module(fitted.vectors(numbers)).detach().numpy()
@@ -323,6 +315,7 @@ def test_one_y_beyond_all_measure_is_left_out_with_a_warning():
         ),
         ({"levels": [2, None]}, r"column 0 of numbers must hold levels 0…1 or NaN, got 0\.\d"),
         ({"bond_dim": 0}, "bond_dim must be at least 1"),
+        ({"numbers": np.arange(31_000.0)[:, None], "y": np.arange(31_000.0)}, "at most 30000 rows, got 31000"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):
@@ -337,7 +330,7 @@ def test_more_levels_than_rows_are_learned():
     numbers = np.column_stack([codes % 40, codes, rng.standard_normal(200)]).astype(float)
     y = rng.standard_normal(40)[codes % 40] + numbers[:, 2]
     model = prior.fit(numbers, y, levels=[40, 400, None], bond_dim=3, settings=QUICK)
-    assert model.sites[model.order.index(1)].width == 401
+    assert model.sites[model.order.index(1)].width == 400
     assert np.isfinite(model.predict(np.array([[39.0, 399.0, 0.0], [-1.0, -1.0, 0.5]]))).all()
     assert model.loo_error < 0.6
 
@@ -349,8 +342,7 @@ def long_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, clean + rng.standard_normal(1400), clean
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_all_rows_of_a_long_table_take_part(exact):
+def test_all_rows_of_a_long_table_take_part():
     x, y, clean = long_table()
     sizes = {
         "first_rows": 100,
@@ -360,7 +352,7 @@ def test_all_rows_of_a_long_table_take_part(exact):
         "last_iterations": 10,
         "inducing_rows": 80,
     }
-    whole = prior.fit(x[:900], y[:900], settings=Settings(**sizes, exact_rows=1000 if exact else 500))
+    whole = prior.fit(x[:900], y[:900], settings=Settings(**sizes))
     few = prior.fit(x[:120], y[:120], settings=Settings(**sizes))
     errors = [np.mean((one.predict(x[900:])[:, 0] - clean[900:]) ** 2) for one in (whole, few)]
     assert errors[0] < 0.4 * errors[1]
@@ -381,7 +373,7 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     sites = model.predictive.kernel.sites
     assert sites[1].missing
     assert np.isfinite(model.predict(numbers)).all()
-    assert sites[0].vectors(np.array([50.0]))[0, -1] == 1
+    assert sites[0].knots[-1] * sites[0].scale + sites[0].shift == pytest.approx(50)
 
 
 def test_outliers_of_a_long_table_are_weighed_down_too():

@@ -11,8 +11,8 @@ from scipy.stats import yeojohnson
 
 from restt.chain.cpu import build
 from restt.prior import Settings
-from restt.prior.gp import Process
-from restt.prior.objective import _WORST, Data, Objective, log_noise, power_of
+from restt.prior.fitting import _WORST, Objective, power_of
+from restt.prior.gp import Data, Process, log_noise
 from restt.prior.settings import log_prior
 from tests.prior.problems import dense_covariance, random_problem
 

@@ -67,7 +67,7 @@ def problem(outputs: int = 1):
         torch.diag(mean) if site.knots is None else moment
         for site, mean, moment in zip(kernel.sites, kernel.means, kernel.moments, strict=True)
     ]
-    states = [posterior.rows.vectors(n, site.seen) for n, site in enumerate(kernel.sites)]
+    states = [posterior.rows.vectors(n, site.width) for n, site in enumerate(kernel.sites)]
     return posterior, coefficients, factors, moments, states
 
 

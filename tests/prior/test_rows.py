@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from restt.prior.rows import checked, content_order, drop_implausible_targets, merge_copies, ordinary_range
+from restt.prior.rows import FitRows, checked, content_order, drop_implausible_targets, ordinary_range
 
 RNG = np.random.default_rng(0)
 
@@ -84,15 +84,16 @@ def test_copies_are_one_row_of_their_weight():
     table, y = tables()
     again = np.r_[np.arange(60), 3, 7, 3, 59]
     weights = RNG.random(64)
-    found, targets, used = merge_copies(table[again], y[again], weights)
-    np.testing.assert_array_equal(found, table)
-    np.testing.assert_array_equal(targets, y)
+    found, order = FitRows.of(table[again], y[again], weights, seed=0), content_order(table, y, 0)
+    np.testing.assert_array_equal(found.numbers, table[order])
+    np.testing.assert_array_equal(found.targets, y[order])
     expected = weights[:60].copy()
     np.add.at(expected, again[60:], weights[60:])
-    np.testing.assert_allclose(used, expected)
+    np.testing.assert_allclose(found.weights, expected[order])
     # Another y is another row, and so is another missing value; the sign of 0 is none.
     other = np.array([[0.0, np.nan], [-0.0, np.nan], [0.0, 1.0], [0.0, np.nan]])
-    assert merge_copies(other, np.array([[1.0], [1.0], [1.0], [2.0]]), np.ones(4))[2].tolist() == [2, 1, 1]
+    merged = FitRows.of(other, np.array([[1.0], [1.0], [1.0], [2.0]]), np.ones(4), seed=0)
+    assert sorted(merged.weights.tolist()) == [1, 1, 2]
 
 
 def test_a_sample_of_a_table_of_categories_is_random():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Site
-from restt.prior.sites import fit_sites, hat_map, site_vectors
+from restt.prior.sites import fit_sites, hat_map, rows_of
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.column_stack(
@@ -22,14 +22,18 @@ LEVELS = [None, None, 4, 3, None, None]
 WEIGHTS = RNG.random(80) + 0.5
 
 
+def vectors_of(site: Site, column: np.ndarray) -> torch.Tensor:  # (B,) -> (B, I + 1): what was not seen is last
+    return rows_of([site], column[:, None]).vectors(0, site.width + 1)
+
+
 def sites_and_states():
     sites = fit_sites(NUMBERS, WEIGHTS, LEVELS)
-    return sites, [site.vectors(column) for site, column in zip(sites, NUMBERS.T, strict=True)]
+    return sites, [vectors_of(site, column) for site, column in zip(sites, NUMBERS.T, strict=True)]
 
 
 def test_site_vectors_sum_to_one_whatever_the_column_holds():
     sites, states = sites_and_states()
-    assert [site.width for site in sites[2:]] == [5, 5, 1, 2]  # knots or levels, missing, average
+    assert [site.width for site in sites[2:]] == [4, 4, 1, 2]  # knots or levels, missing
     assert [site.missing for site in sites] == [False, True, False, True, False, True]
     for site in sites[:2]:
         assert 28 <= len(site.knots) <= 32
@@ -41,18 +45,17 @@ def test_site_vectors_sum_to_one_whatever_the_column_holds():
 def test_missing_values_and_unknown_levels_are_states():
     sites, states = sites_and_states()
     missing = np.isnan(NUMBERS[:, 1])
-    assert torch.equal(states[1][:, -1] == 1, torch.from_numpy(missing))
-    assert sites[2].vectors(np.array([3.0, -1.0, np.nan])).argmax(1).tolist() == [3, 4, 4]
-    assert sites[3].vectors(np.array([2.0, -1.0, np.nan])).argmax(1).tolist() == [2, 4, 3]
-    with pytest.raises(ValueError, match="missing in a column that had none missing in the fit"):
-        sites[0].vectors(np.array([np.nan]))
+    assert torch.equal(states[1][:, -2] == 1, torch.from_numpy(missing))
+    assert vectors_of(sites[2], np.array([3.0, -1.0, np.nan])).argmax(1).tolist() == [3, 4, 4]
+    assert vectors_of(sites[3], np.array([2.0, -1.0, np.nan])).argmax(1).tolist() == [2, 4, 3]
+    assert vectors_of(sites[0], np.array([np.nan]))[0, -1] == 1
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e-300, 1e307])
 def test_columns_of_any_size_have_the_same_states(scale):
     column = RNG.standard_normal(50)
     plain, large = (fit_sites(values[:, None], np.ones(50))[0] for values in (column, column * scale))
-    assert torch.allclose(plain.vectors(column), large.vectors(column * scale), atol=1e-6)
+    assert torch.allclose(vectors_of(plain, column), vectors_of(large, column * scale), atol=1e-6)
     assert np.allclose(plain.positions, large.positions)
 
 
@@ -85,7 +88,7 @@ def test_knots_beyond_the_ends_are_where_new_values_lie():
             assert site.beyond == ends == (1, 1)
             assert (site.knots[1:-1], site.positions[1:-1]) == (inside.knots, inside.positions)
             # The states of rows of the fit are as they were, and straight lines go on.
-            assert torch.equal(site.vectors(column)[:, 1:-1], inside.vectors(column))
+            assert torch.equal(vectors_of(site, column)[:, 1:-2], vectors_of(inside, column)[:, :-1])
             slopes = np.diff(site.values) / np.diff(site.knots)
             assert np.allclose(slopes, slopes[1])
         new = draw(size=(4000, 40))
@@ -123,13 +126,12 @@ def test_a_row_of_weight_two_at_the_end_is_the_end():
 
 
 def test_the_map_of_all_sites_gives_the_same_hats():
-    sites = fit_sites(NUMBERS, WEIGHTS, LEVELS)
+    sites, states = sites_and_states()
     hats, shift, scale = hat_map(sites)
     x = torch.from_numpy(NUMBERS).nan_to_num()
-    vectors, expected = hats((x - shift) / scale), site_vectors(sites, NUMBERS)
+    vectors = hats((x - shift) / scale)
     for n, site in enumerate(sites):
         if site.knots is not None:
             present = ~np.isnan(NUMBERS[:, n])
-            assert torch.allclose(
-                vectors[present, n, : len(site.knots)], expected[present, n, : len(site.knots)], atol=1e-12
-            )
+            expected = states[n][present, : len(site.knots)]
+            assert torch.allclose(vectors[present, n, : len(site.knots)], expected, atol=1e-12)

@@ -20,9 +20,9 @@ from torch import Tensor
 from restt._common.compat_sklearn import StrOptions
 from restt._common.ranks import read_group
 from restt.estimators.encoding import Encoding
-from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.gradient import member_outputs
 from restt.estimators.streams import Sample
-from restt.estimators.tables import read_sample_weight, read_x
+from restt.estimators.tables import Examples, read_sample_weight, read_x
 from restt.estimators.targets import Labels, Values
 
 Given = ParamSpec("Given")

@@ -26,10 +26,9 @@ from torch import Tensor
 from restt._common.devices import fitting_threads
 from restt.diagonal import DiagonalTT
 from restt.estimators.class_rows import ClassRows
-from restt.prior.fitting import climb, relevance_of, side_by_side
-from restt.prior.gp import Posterior, Process
-from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, Objective
+from restt.prior.fitting import Objective, climb, side_by_side
+from restt.prior.gp import Data, Posterior, Process
+from restt.prior.kernel import Kernel, relevance_of
 from restt.prior.rounding import diagonal_module, round_products, train_values
 from restt.prior.settings import Component, Settings
 

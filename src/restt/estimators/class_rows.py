@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
-from restt.estimators.gradient import Examples
+from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels
 from restt.prior import Site
 from restt.prior.pairs import Rows
@@ -189,7 +189,7 @@ class ClassRows:
         knots = int(np.clip(len(labels) ** 0.5 / 2, settings.fewest_knots, settings.most_knots))
         if settings.is_costly(len(labels), len(columns)):
             knots = 2  # straight lines need no knot but their ends
-        sites = fit_sites(table, weights, levels, knots, average=False)
+        sites = fit_sites(table, weights, levels, knots)
         counts = pieces(table, weights, settings.folds)
         each = np.repeat(np.arange(len(labels)), counts)
         return cls(

@@ -17,8 +17,8 @@ from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
 from restt.estimators.columns import chosen_columns
-from restt.estimators.gradient import Examples
 from restt.estimators.settings import TRAINING
+from restt.estimators.tables import Examples
 from restt.prior import Settings
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)

@@ -9,13 +9,12 @@ state are interpolated at p, whatever I is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from restt.estimators.encoding import MOST_COVARIANCES, Encoding
+from restt.estimators.encoding import Encoding
 from restt.features import Hat
 from restt.module import ResTT
 from restt.prior import Predictive
@@ -158,37 +157,3 @@ def change_basis(module: ResTT, changes: Sequence[Tensor], dtype: torch.dtype) -
             target, source = (part[:, place] if inner else part for part in (parameter, given))  # (S, I, …)
             target[:, :new] = torch.einsum("ki,si...->sk...", changes[n], source[:, :old])
     return changed
-
-
-def with_moments(
-    encoding: Encoding,
-    positions: Tensor,  # (B, N)
-    weights: np.ndarray,  # (B,)
-) -> tuple[Encoding, Tensor | None]:
-    """Return the encoding with the mean of the rows' site vectors, and their covariances (N, I, I) where kept.
-
-    The same as :func:`~restt.estimators.encoding.with_site_means` and ``site_covariances`` of an encoding that is not
-    centred, at a few sums for each value.
-    """
-    assert encoding.means is None
-    sites, width = len(encoding.order), max(encoding.widths)
-    shares = weights / weights.sum()
-    means, squares, near = (torch.zeros(sites, width, dtype=torch.float64) for _ in range(3))
-    for n, place in enumerate(positions.T.contiguous().cpu().numpy()):
-        below = place.astype(np.int64)
-        share = (place - below).astype(np.float64)
-        # Sums of w, w·s and w·s² over the rows above each state, s their share of the next one.
-        once = shares * share
-        sums = (np.bincount(below, each, minlength=width) for each in (shares, once, once * share))
-        whole, first, second = (torch.from_numpy(each) for each in sums)
-        means[n] = whole - first
-        means[n, 1:] += first[:-1]
-        squares[n] = whole - 2 * first + second
-        squares[n, 1:] += second[:-1]
-        near[n] = first - second
-    with_means = replace(encoding, site_means=means)
-    if sites * width**2 > MOST_COVARIANCES:
-        return with_means, None
-    moments = torch.diag_embed(squares)
-    moments += torch.diag_embed(near[:, :-1], 1) + torch.diag_embed(near[:, :-1], -1)
-    return with_means, moments - means[:, :, None] * means[:, None, :]

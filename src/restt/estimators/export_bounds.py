@@ -42,7 +42,7 @@ def _deviation(predictive: Predictive, encoding: Encoding) -> Function:
     state_slopes = _state_slopes(predictive, encoding)
     columns = [_column_part(predictive, encoding, n) for n in range(len(encoding.order))]
     inducing = [
-        predictive.inducing.vectors(place, predictive.kernel.sites[place].seen + 1).T.contiguous()  # (I + 1, M)
+        predictive.inducing.vectors(place, predictive.kernel.sites[place].width + 1).T.contiguous()  # (I + 1, M)
         for place in encoding.order
     ]
     members = [
@@ -75,7 +75,7 @@ def _column_part(predictive: Predictive, encoding: Encoding, n: int) -> Function
 
     Values that the fit did not see are that state, and so are rare levels, see :func:`columns_with_few_rare`.
     """
-    place, seen = encoding.order[n], predictive.kernel.sites[encoding.order[n]].seen
+    place, seen = encoding.order[n], predictive.kernel.sites[encoding.order[n]].width
     average = torch.eye(seen + 1, dtype=torch.float64)[seen]
     moved = torch.eye(max(encoding.widths), seen + 1, dtype=torch.float64)
     if place in columns_with_few_rare(encoding):
@@ -138,10 +138,10 @@ def _state_slopes(predictive: Predictive, encoding: Encoding) -> Tensor:  # (Σ 
     kernel = predictive.kernel
     own = [kernel.layout.split(theta)["number.noise"] for theta in predictive.thetas]
     slopes = torch.stack([*own, torch.from_numpy(predictive.slopes[:-1])], 1)  # (K, S + 1)
-    last = torch.tensor([site.seen for site in kernel.sites])
+    last = torch.tensor([site.width for site in kernel.sites])
     codes = torch.minimum(torch.arange(int(last.max()) + 1)[:, None], last)
     features = kernel.noise_features(Rows(codes.int(), torch.zeros_like(codes, dtype=torch.float64)))  # (I, K)
-    by_state = [slopes.new_zeros(site.seen + 1, slopes.shape[1]) for site in kernel.sites]
+    by_state = [slopes.new_zeros(site.width + 1, slopes.shape[1]) for site in kernel.sites]
     for k, n in enumerate(kernel.numbers):
         by_state[n] = torch.outer(features[: len(by_state[n]), k], slopes[k])
     return torch.cat([by_state[n] for n in encoding.order])

@@ -156,7 +156,7 @@ def _read_rows(state: dict[str, Any] | None, spread: Predictive) -> FitRows | No
     """Read the rows of the fit, where the file has them."""
     if state is None:
         return None
-    rows = FitRows.from_config(state["config"], _tensors(state), len(spread.weights))
+    rows = FitRows.from_config(state["config"], _tensors(state))
     columns, outputs = len(spread.kernel.sites), spread.kernel.layout.outputs
     if rows.numbers.shape[1] != columns or rows.targets.shape[1] != outputs:
         raise ValueError(f"rows of {shown(rows.numbers)} and {shown(rows.targets)} do not fit the model")

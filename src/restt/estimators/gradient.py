@@ -16,8 +16,8 @@ from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
 from restt.estimators.settings import NET, Settings, read_penalty
-from restt.estimators.streams import EncodedStream, Sample
-from restt.estimators.tables import Table
+from restt.estimators.streams import EncodedStream
+from restt.estimators.tables import Examples
 from restt.estimators.targets import Target
 from restt.init import undrawn
 from restt.module import ResTT
@@ -25,37 +25,6 @@ from restt.train import EpochRecord, Event, TrainConfig, train
 
 if TYPE_CHECKING:
     from restt.estimators.net import BaseNet
-
-# Multiplications that a table's entry is worth when it is encoded.
-ENTRY_WORK = 100.0
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Rows of positive weight in the user's form."""
-
-    table: Table
-    y: np.ndarray  # (B,) or (B, O)
-    weights: np.ndarray  # (B,)
-    sample: Sample | None = None  # where they are a sample of a stream's rows
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that they stand for."""
-        return len(self) if self.sample is None else self.sample.stream.rows
-
-    @property
-    def encoding_work(self) -> float:
-        """Multiplications that their encoding is worth."""
-        return float(self.table.rows) * self.table.width * ENTRY_WORK
-
-    def take(self, rows: np.ndarray) -> Examples:
-        """Keep some of the rows."""
-        sample = None if self.sample is None else self.sample.take(rows)
-        return Examples(self.table.take(rows), self.y[rows], self.weights[rows], sample)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""``partial_fit`` of the closed-form regressor: its model given more rows, see :mod:`restt.prior.more_rows`."""
+"""``partial_fit`` of the closed-form regressor: its model given more rows (:func:`restt.prior.model.condition_on`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from restt._common.devices import read_device
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, read_numbers
-from restt.estimators.gradient import Examples
 from restt.estimators.modelled import Modelled
 from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior, solved
-from restt.estimators.tables import Table
+from restt.estimators.tables import Examples, Table
 from restt.features.levels import read_level
 from restt.prior import Predictive, Settings, Warp
-from restt.prior.more_rows import condition_on, surprise, with_levels, with_new
+from restt.prior.functionals import surprise
+from restt.prior.model import condition_on
 from restt.prior.rows import FitRows, ordinary_range
 
 if TYPE_CHECKING:
@@ -57,25 +57,18 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
     if y.shape[1] != target.outputs:
         raise ValueError(f"y must have {target.outputs} column(s), as many as in the first fit, got {y.shape[1]}")
     varies = ~np.isnan(target.constant) & (y != target.constant).any(axis=0)
-    divided = target.divided(y)
-    kept = _plausible(divided, seen)
-    new = FitTable(columns, numbers, divided, given.weights).take(kept)
-    odds = surprise(spread, target.model, _recoded(new.numbers, columns, before), new.y, new.weights, JUDGED_ROWS)
-    device = read_device(model.device, 0.0)
-    added = [
-        (0, 0) if column.levels is None else (len(old.levels or ()), len(column.levels) - len(old.levels or ()))
-        for old, column in zip(before, columns, strict=True)
-    ]
-    seen = replace(seen, numbers=_recoded(seen.numbers, before, columns))
-    seen = replace(seen, inducing=_recoded(seen.inducing, before, columns))
-    kernel = with_levels(spread.kernel, added)
-    everything = with_new(spread, kernel, target.model, seen, new.numbers, new.y, new.weights)
+    kept = _plausible(target.divided(y), seen)
+    numbers, y, weights = numbers[kept], y[kept], given.weights[kept]
+    new = target.divided(y)
+    odds = surprise(spread, target.model, _recoded(numbers, columns, before), new, weights, JUDGED_ROWS)
+    whole = np.concatenate([_recoded(seen.numbers, before, columns), numbers])
+    targets, weights = np.concatenate([seen.targets, new]), np.concatenate([seen.weights, weights])
+    names = list(model.prior_.names)
     if refit_scales or varies.any():
-        raw = np.concatenate([np.ldexp(seen.targets, target.exponents), y[kept]])
-        again, scaled = Modelled.scaled(raw[:, 0] if target.flat else raw, everything.weights)
-        table = FitTable(columns, everything.numbers, scaled, everything.weights)
-        fitted = fit_prior(table, model, settings, list(model.prior_.names), everything.seed)
-        found = solved(fitted, table, again, settings, device)
+        raw = np.concatenate([np.ldexp(seen.targets, target.exponents), y])
+        target, targets = Modelled.scaled(raw[:, 0] if target.flat else raw, weights)
+        table = FitTable(columns, whole, targets, weights)
+        fitted = fit_prior(table, model, settings, names, seen.seed)
     else:
         if odds < UNLIKELY:
             warnings.warn(
@@ -84,11 +77,16 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
                 ScalesWarning,
                 stacklevel=4,
             )
+        added = [
+            (0, 0) if column.levels is None else (len(old.levels or ()), len(column.levels) - len(old.levels or ()))
+            for old, column in zip(before, columns, strict=True)
+        ]
         bond = model.bond_dim if isinstance(model.bond_dim, str) else int(model.bond_dim)
-        names = tuple(model.prior_.names)
-        fitted = condition_on(spread, kernel, target.model, everything, names, bond_dim=bond, settings=settings)
-        table = FitTable(columns, everything.numbers, everything.targets, everything.weights)
-        found = solved(fitted, table, target, settings, device)
+        rows = FitRows.of(whole, targets, weights, seen.seed, seen.tail)
+        kernel = spread.kernel.with_levels(added)
+        fitted = condition_on(spread, kernel, target.model, rows, tuple(names), bond_dim=bond, settings=settings)
+        table = FitTable(columns, rows.numbers, rows.targets, rows.weights)
+    found = solved(fitted, table, target, settings, read_device(model.device, 0.0))
     spent = {"effort": model.effort, "seconds": round(time.monotonic() - began, 2)}
     judged = {"rows_before": len(seen), "probability_of_new_rows": odds}
     return replace(found, report=FitReport(spent | found.report | judged))

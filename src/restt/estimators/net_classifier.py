@@ -12,8 +12,9 @@ from sklearn.utils.validation import column_or_1d
 from restt._common.compat_sklearn import StrOptions, fit_context
 from restt.estimators.base import of_one_fit
 from restt.estimators.classes import LabelPredictions, fitted_temperature, new_labels
-from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.gradient import member_outputs
 from restt.estimators.net import BaseNet
+from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels, class_numbers
 
 

@@ -11,7 +11,8 @@ from sklearn.utils import Tags
 from restt._common.compat_sklearn import StrOptions, fit_context
 from restt.estimators.base import of_one_fit
 from restt.estimators.net import BaseNet
-from restt.estimators.targets import Values, read_values
+from restt.estimators.tables import read_values
+from restt.estimators.targets import Values
 
 
 class ResTTNetRegressor(RegressorMixin, BaseNet):

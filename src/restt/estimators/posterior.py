@@ -15,11 +15,12 @@ from restt._common.devices import available_memory, gibibytes, read_device
 from restt.diagonal import DiagonalTT
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, fit_columns, read_numbers
-from restt.estimators.compact import prior_bases, state_positions, with_moments
+from restt.estimators.compact import prior_bases, state_positions
 from restt.estimators.encoding import Encoding, site_covariances, with_rare_unseen, with_site_means
-from restt.estimators.gradient import Examples
 from restt.estimators.modelled import Modelled
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
+from restt.estimators.tables import Examples
+from restt.init import undrawn
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
 from restt.prior.rows import FitRows, drop_implausible_targets, ordinary_range
@@ -32,6 +33,8 @@ MOST_COLUMNS = 2_000
 # Levels of a category that have a state of their own: the weights of every site are as wide as the widest, and a
 # refinement trains all of them.
 MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
+# Wider sites of a refined table have vectors as large as the table.
+WIDEST_REFINED = 512
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
 # About the bond of the trains that come out: the device is chosen before there is one.
@@ -87,7 +90,12 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
         parameters.handle_missing,
         most_levels=MOST_LEVELS if len(given) <= settings.exact_rows else MOST_LEVELS_REFINED,
     )
-    refined = len(given) > settings.exact_rows and max(column.states for column in columns) <= settings.widest_refined
+    refined, widest = len(given) > settings.exact_rows, max(columns, key=lambda column: column.states)
+    if refined and widest.states > WIDEST_REFINED:
+        raise ValueError(
+            f"X has {len(given)} rows and {widest.label} {widest.states} categories; in a table of more than "
+            f'{settings.exact_rows} rows a column may have {WIDEST_REFINED}: handle_unknown="other" groups rare ones'
+        )
     _check_fits(columns, len(given), min(len(given), settings.solved_rows) if refined else len(given), settings)
     numbers = read_numbers(columns, given.table)
     target, y = Modelled.scaled(given.y, given.weights)
@@ -130,7 +138,6 @@ def fit_prior(
         [None if column.levels is None else column.states for column in table.columns],
         names=names,
         bond_dim=parameters.bond_dim if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
-        average=False,
         seed=seed,
         device=device if device.type == "cuda" else None,  # others may have no float64
         settings=settings,
@@ -175,9 +182,9 @@ def _solve_sample(
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, settings.solved_rows, np.random.default_rng(seed))
     fitted = fit_prior(table.take(sample), parameters, settings, names, seed, dense=True)
-    positions = state_positions(found := _encoding(table.columns, fitted), numbers)
-    encoding, covariances = with_moments(found, positions, table.weights)
-    rows = Rows(positions, torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
+    encoding = with_site_means(_encoding(table.columns, fitted), table.numbers, table.weights, device)
+    covariances = site_covariances(encoding, table.numbers, table.weights, device)
+    rows = Rows(state_positions(encoding, numbers), torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
     start = with_run(fitted.module)
     refined = refine(
         start,
@@ -290,16 +297,7 @@ def with_run(module: ResTT | DiagonalTT) -> Any:
     """The module with a runs axis of one, as every estimator's has."""
     if isinstance(module, DiagonalTT):
         return module.with_runs(1)
-    made = ResTT(
-        module.sites,
-        list(module.feature_dims),
-        module.bond_dim,
-        module.outputs,
-        topology=module.topology,
-        bias=module.bias is not None,
-        runs=1,
-        dtype=torch.float64,
-    )
-    for name, parameter in made.named_parameters():
-        parameter.copy_(module.get_parameter(name)[None])
+    with undrawn():
+        made = ResTT(module.sites, module.feature_dims, module.bond_dim, module.outputs, runs=1, dtype=module.dtype)
+    made.load_state_dict({name: value[None] for name, value in module.state_dict().items()})
     return made

@@ -18,7 +18,7 @@ from restt.estimators.modelled import Distribution
 from restt.estimators.more_rows import solve_more
 from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
-from restt.estimators.targets import read_values
+from restt.estimators.tables import read_values
 from restt.prior import Warp
 
 

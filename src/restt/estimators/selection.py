@@ -25,9 +25,9 @@ from restt.estimators.class_rows import ClassRows
 from restt.estimators.class_trains import Trains
 from restt.estimators.classes import log_loss
 from restt.estimators.encoding import Encoding, with_site_means
-from restt.estimators.gradient import Examples
 from restt.estimators.posterior import with_run
 from restt.estimators.settings import Settings, settle
+from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels
 from restt.module import ResTT
 from restt.prior import Settings as PriorSettings

@@ -8,19 +8,25 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from restt._common.errors import shown
 from restt.features.inputs import read_weights, unmasked
 
+if TYPE_CHECKING:
+    from restt.estimators.streams import Sample
+
 _MICROSECONDS = 86_400e6  # of a day
+# Multiplications that a table's entry is worth when it is encoded.
+ENTRY_WORK = 100.0
 _MOMENTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 # A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
 SPARSE_LIMIT = 2**30
@@ -109,6 +115,34 @@ class Table:
                 except TypeError as error:
                     raise TypeError(self._not_numbers(column, f"{shown(value)} in row {row} ({error})")) from None
             raise
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows of positive weight in the user's form."""
+
+    table: Table
+    y: np.ndarray  # (B,) or (B, O)
+    weights: np.ndarray  # (B,)
+    sample: Sample | None = None  # where they are a sample of a stream's rows
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that they stand for."""
+        return len(self) if self.sample is None else self.sample.stream.rows
+
+    @property
+    def encoding_work(self) -> float:
+        """Multiplications that their encoding is worth."""
+        return float(self.table.rows) * self.table.width * ENTRY_WORK
+
+    def take(self, rows: np.ndarray) -> Examples:
+        """Keep some of the rows."""
+        sample = None if self.sample is None else self.sample.take(rows)
+        return Examples(self.table.take(rows), self.y[rows], self.weights[rows], sample)
 
 
 def frame_table(frame: Any) -> Table:
@@ -208,6 +242,25 @@ def read_sample_weight(sample_weight: Any, rows: int) -> np.ndarray:  # (B,)
         if sample_weight.shape == (rows,) and not sample_weight.any():
             raise ValueError("sample_weight must be above zero for at least one row, got zero for all of them")
     return np.asarray(read_weights(sample_weight, rows).numpy())
+
+
+def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
+    """Check targets of a regression."""
+    y = unmasked(y)
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "kind", "O") in "Mm":
+        raise ValueError(
+            f"y must hold numbers, got dtype {dtype}: make a number of it, such as the days since some date"
+        )
+    try:
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"y must hold numbers ({error}); classes are for ResTTClassifier") from None
+    if values.ndim not in (1, 2) or values.size == 0:
+        raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
+    return np.asarray(values)
 
 
 def as_pandas(x: Any) -> Any:

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import log_softmax
-from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from restt._common.errors import shown
 from restt.estimators.columns import binary_exponents, mean_and_spread
 from restt.estimators.settings import NET
-from restt.features.inputs import unmasked
 
 # Characters that labels of a saved model may be declared to have, where none of them is longer.
 MOST_CHARACTERS = 1024
@@ -209,25 +207,6 @@ class Labels:
 
 
 Target = Values | Labels
-
-
-def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
-    """Check targets of a regression."""
-    y = unmasked(y)
-    dtype = getattr(y, "dtype", None)
-    if getattr(dtype, "kind", "O") in "Mm":
-        raise ValueError(
-            f"y must hold numbers, got dtype {dtype}: make a number of it, such as the days since some date"
-        )
-    try:
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
-    except ValueError as error:
-        if "could not convert string" not in str(error):
-            raise
-        raise ValueError(f"y must hold numbers ({error}); classes are for ResTTClassifier") from None
-    if values.ndim not in (1, 2) or values.size == 0:
-        raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
-    return np.asarray(values)
 
 
 def class_numbers(y: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B,)

@@ -7,12 +7,12 @@
 'residual'
 """
 
-from restt.prior.fitting import Prior
+from restt.prior.kernel import Prior
 from restt.prior.model import Fitted, fit
 from restt.prior.predictive import Predictive
 from restt.prior.rounding import Rounding
 from restt.prior.settings import Settings
-from restt.prior.sites import Site, hat_map, site_vectors
+from restt.prior.sites import Site, hat_map
 from restt.prior.warp import Warp
 
 __all__ = [
@@ -25,5 +25,4 @@ __all__ = [
     "Warp",
     "fit",
     "hat_map",
-    "site_vectors",
 ]

@@ -1,4 +1,4 @@
-"""Hyper-parameters by maximum a posteriori, one set for each component of the hyper-prior, their average, and a report.
+"""Hyper-parameters by maximum a posteriori, one set for each component of the hyper-prior, and their average.
 
 1. The first component, which has all terms, is fitted from several starts on a few hundred rows, and from the best of
    them on as many rows as lie in the middle (geometric mean) of these and all.
@@ -6,6 +6,15 @@
    fitted to all rows, up to a few thousand, and every other component to the few hundred.
 3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of
    leave-one-out predictions, with the components' own weights counting as a number of rows.
+
+What is maximised is the log marginal likelihood of the rows plus the log prior of the hyper-parameters. With A = K +
+diag(σ_i²/w_i) and t the warped, standardised targets (B, O), the negative objective is, up to constants,
+
+    O/2 log det A + ½ Σ_o t_oᵀ A⁻¹ t_o + O/2 Σ_i (w_i - 1) log σ_i² - Σ_io log dt_io/dy_io - log p(θ)
+
+The third sum makes a row of weight 2 the same as two rows. The noise σ_i² is log-linear in the columns of numbers and
+in a leave-one-out prediction of the row. The gradient by K is ½ (O A⁻¹ - A⁻¹ t tᵀ A⁻¹); :mod:`restt.prior.pairs`
+takes it back to the tables, automatic differentiation from there to the hyper-parameters.
 """
 
 from __future__ import annotations
@@ -14,26 +23,115 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from scipy.optimize import lsq_linear, minimize, minimize_scalar
 from scipy.special import gammaln
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from restt.prior.gp import Posterior, Process, condition
+from restt.prior.gp import Data, Posterior, Process, condition, factorise, invert, log_noise, solve, term_mask
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, Objective, power_of
+from restt.prior.pairs import covariance, pull_back
 from restt.prior.rows import tail_precision
-from restt.prior.settings import Settings
-from restt.prior.warp import Warp
+from restt.prior.settings import GLOBAL, Component, Settings, log_prior
+from restt.prior.warp import Warp, log_slope, yeo_johnson
 
 T = TypeVar("T")
 # So many times the rows of the first searches take one thread as long as those of the other components together.
 _ALONE = 1.5
-# Arrays of the reported prior.
-_COLUMNS = ("relevance", "length", "line", "power")
+_WORST = 1e10
+
+
+def power_of(warp: Tensor) -> Tensor:
+    """Yeo and Johnson's power, between 0 and 2, from its hyper-parameter."""
+    return 1 + 0.99 * torch.tanh(warp)
+
+
+class Objective:
+    """The negative objective with its gradient, as a function of hyper-parameters in units of their prior."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        component: Component,
+        data: Data,
+        constant: float,
+        least_noise: float,
+        fixed_warp: Tensor | None = None,  # (O,)
+    ) -> None:
+        self.kernel, self.data, self.constant, self.least_noise = kernel, data, constant, least_noise
+        self.centre, self.scale, self.degrees = kernel.layout.densities(component.densities, data.z)
+        self.mask = term_mask(component, data.z)
+        self.features = kernel.noise_features(data.rows)
+        self.fixed_warp = fixed_warp
+        self.evaluations = 0
+        slopes = log_slope(data.z.cpu().numpy())
+        self._slopes = torch.from_numpy(data.weights.cpu().numpy() @ slopes).to(data.z)  # (O,)
+
+    @property
+    def starts(self) -> list[Tensor]:
+        """Where searches begin: the centre of the prior, and little noise with columns that all matter."""
+        other, columns = self.centre.clone(), float(np.log(self.kernel.layout.varying))
+        for name, value in (("noise", -3.0), ("smooth", -0.5), ("a", 0.5 - columns), ("j", 0.5 - columns)):
+            other[GLOBAL.index(name)] = value
+        return [self.centre, other]
+
+    def theta(self, units: np.ndarray) -> Tensor:
+        """Hyper-parameters from units of their prior."""
+        return self.centre + self.scale * torch.from_numpy(units).to(self.centre)
+
+    def units(self, theta: Tensor) -> np.ndarray:
+        """The inverse of :meth:`theta`."""
+        return ((theta - self.centre) / self.scale).cpu().numpy()
+
+    def __call__(self, units: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient; a large value where the covariance has no Cholesky factor."""
+        self.evaluations += 1
+        try:
+            value, gradient = self._evaluate(self.theta(units))
+        except torch.linalg.LinAlgError:
+            return _WORST, np.zeros_like(units)
+        if not (np.isfinite(value) and bool(gradient.isfinite().all())):
+            return _WORST, np.zeros_like(units)
+        return value, (gradient * self.scale).cpu().numpy()
+
+    @torch.enable_grad()
+    def _evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
+        theta = theta.requires_grad_()
+        data, h = self.data, self.kernel.layout.split(theta)
+        tables, scale = self.kernel.tables(theta)
+        scale = scale * self.mask
+        power = power_of(h["warp"] if self.fixed_warp is None else self.fixed_warp)
+        value = yeo_johnson(data.z, power)
+        share = data.weights / data.weights.sum()
+        centred = value - share @ value
+        std = (share @ centred.square()).sqrt().clamp(min=1e-12)
+        targets = centred / std  # (B, O)
+        variance = log_noise(h, self.features, data.level).exp() + self.least_noise
+        noise = variance / (data.weights * data.precision)
+        outputs, total = targets.shape[1], data.weights.sum()
+        repeated = outputs / 2 * ((data.weights - 1) * variance.log()).sum()
+        # The part that automatic differentiation sees: the prior, the Jacobian and the weights.
+        rest = total * std.log().sum() - ((power - 1) * self._slopes).sum() + repeated
+        rest = rest - log_prior(theta, self.centre, self.scale, self.degrees)
+        plain, plain_scale = replace(tables, flat=tables.flat.detach()), scale.detach()
+        matrix = covariance(plain, plain_scale, data.rows, half=True).add_(self.constant)
+        matrix.diagonal().add_(noise.detach())
+        lower = factorise(matrix)
+        solved = solve(lower, targets.detach())  # (B, O)
+        fit = outputs * lower.diagonal().log().sum() + 0.5 * (targets.detach() * solved).sum()
+        slope = invert(lower).mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)
+        by_table, by_scale = pull_back(plain, plain_scale, data.rows, slope)
+        ends = [tables.flat, scale, noise, targets, rest]
+        slopes = [by_table, by_scale, slope.diagonal().clone(), solved, torch.ones_like(rest)]
+        # One sum, without gradients of its own: given them, torch imports sympy, a second of a process's first fit.
+        parts = [(end * by).sum() for end, by in zip(ends, slopes, strict=True) if end.requires_grad]
+        torch.stack(parts).sum().backward()
+        assert theta.grad is not None
+        return float(fit + rest.detach()), theta.grad
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +203,17 @@ def fit_members(
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
 
 
+def condition_members(
+    processes: Sequence[Process], weights: np.ndarray, data: Data, warp: Warp, y: np.ndarray, tail: float
+) -> Members:
+    """Members whose hyper-parameters are known, given other rows."""
+    targets = torch.from_numpy(warp.encode(y)).to(data.z)
+    begun = condition(processes[0], data, targets)
+    data, tail = _with_tails(data, begun, targets, Settings.tail, tail)
+    posteriors = tuple(condition(process, data, targets) for process in processes)
+    return Members(posteriors, weights, warp, data, targets, tail, 0)
+
+
 def _best_of(objective: Objective, starts: Sequence[Tensor], iterations: int, threads: int) -> Tensor:
     """The best hyper-parameters that searches from the starts found."""
     found = side_by_side([partial(_climbed, objective, start, iterations) for start in starts], threads)
@@ -117,7 +226,10 @@ def side_by_side(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     if threads == 1:
         return [task() for task in tasks]
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with (
+            threadpool_limits(1, "blas"),
+            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
             return list(pool.map(lambda task: task(), tasks))
     finally:
         torch.set_num_threads(before)  # MKL's number is that of all threads
@@ -159,11 +271,13 @@ def _warped(warp: Warp, at: Tensor, y: np.ndarray, data: Data) -> tuple[Warp, Te
     return found, torch.from_numpy(found.encode(y)).to(data.z)
 
 
-def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) -> tuple[Data, float]:
+def _with_tails(
+    data: Data, begun: Posterior, targets: Tensor, expected: float, tail: float | None = None
+) -> tuple[Data, float]:
     """Precisions of the rows under Student's noise, as leave-one-out residuals tell, and levels of the noise.
 
-    1/ν is the likeliest, with an exponential prior of mean ``expected``; the precision of a row is its mean given the
-    residual (an EM step).
+    1/ν is ``tail`` or the likeliest, with an exponential prior of mean ``expected``; the precision of a row is its mean
+    given the residual (an EM step).
     """
     away = (targets - begun.loo_mean).square().mean(1) / begun.loo_variance
     squares, weights = away.cpu().numpy(), data.weights.cpu().numpy()
@@ -172,10 +286,11 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
     def surprise(tail: float) -> float:
         return -float(weights @ student_log_density(squares, 1 / tail)) + tail / expected
 
-    tail = float(minimize_scalar(surprise, bounds=Settings.TAILS, method="bounded").x)
+    if tail is None:
+        tail = float(minimize_scalar(surprise, bounds=Settings.TAILS, method="bounded").x)
     precision = student_precision(squares, weights, tail)
     residuals = (targets - begun.loo_mean).mean(1).cpu().numpy()
-    if one_sided(residuals, weights, precision):
+    if tail == Settings.TAILS[0] or one_sided(residuals, weights, precision):
         tail, precision = Settings.TAILS[0], np.ones_like(precision)
     level = begun.loo_mean.mean(1)
     return replace(data, precision=torch.from_numpy(precision).to(data.z), level=level), tail
@@ -230,96 +345,3 @@ def stacked(
         weights = lsq_linear(left, right, (0, np.inf), method="bvls", tol=1e-15, max_iter=100).x
         weights = weights / weights.sum()
     return weights
-
-
-@dataclass(frozen=True, eq=False)
-class Prior:
-    """Fitted hyper-parameters of the prior, averaged over the members.
-
-    ``relevance``: prior variance of a column's main effect, for a target of variance 1. ``length``: how far apart two
-    values are, in standard deviations of the column, before they say little about each other; ``line`` is the share of
-    a straight line; NaN for categories. ``noise``: variance that no column explains.
-    """
-
-    names: tuple[str, ...]
-    relevance: np.ndarray  # (N,)
-    length: np.ndarray  # (N,)
-    line: np.ndarray  # (N,)
-    noise: float
-    power: np.ndarray  # (O,): of Yeo and Johnson's transform of y, 1 for none
-    degrees: float  # of Student's noise
-    members: dict[str, float]  # weight of each component of the hyper-prior
-
-    @classmethod
-    def of(cls, members: Members, names: tuple[str, ...]) -> Prior:
-        """The average over the members of a fit."""
-        columns, noises = [], []
-        for one in members.posteriors:
-            process, kernel = one.process, one.process.kernel
-            h = kernel.layout.split(process.theta.detach().cpu())
-            sizes = np.full((3, len(names)), np.nan)
-            sizes[0] = relevance_of(process)
-            sizes[1, kernel.numbers] = h["number.length"].exp().numpy()
-            sizes[2, kernel.numbers] = torch.sigmoid(h["number.line"]).numpy()
-            columns.append(sizes)
-            noises.append(float(process.noise(members.data.rows, members.data.level).mean()))
-        relevance, length, line = np.tensordot(members.weights, np.stack(columns), 1)
-        kinds = [one.process.component.name for one in members.posteriors]
-        weights = dict(zip(kinds, members.weights.tolist(), strict=True))
-        noise = float(members.weights @ np.array(noises))
-        return cls(names, relevance, length, line, noise, members.warp.power, 1 / members.tail, weights)
-
-    def to_config(self) -> dict[str, Any]:
-        """Plain values."""
-        arrays = {name: [None if np.isnan(v) else v for v in getattr(self, name).tolist()] for name in _COLUMNS}
-        plain = {name: getattr(self, name) for name in ("noise", "degrees", "members")}
-        return {"names": list(self.names), **arrays, **plain}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Prior:
-        """The prior that :meth:`to_config` described; ValueError where its parts do not fit each other."""
-        names = tuple(config["names"])
-        arrays = {
-            name: np.array([np.nan if v is None else v for v in config[name]], dtype=np.float64) for name in _COLUMNS
-        }
-        for name in ("relevance", "length", "line"):
-            if arrays[name].shape != (len(names),):
-                raise ValueError(f"{name} must have {len(names)} entries, got {arrays[name].shape}")
-        members = {str(name): float(weight) for name, weight in config["members"].items()}
-        return cls(names, **arrays, noise=float(config["noise"]), degrees=float(config["degrees"]), members=members)
-
-    def __str__(self) -> str:
-        width = max(6, *(len(name) for name in self.names))
-        power = ", ".join(f"{value:.2f}" for value in self.power)
-        tails = "normal" if self.degrees > 50 else f"Student's t, {self.degrees:.1f} degrees of freedom"
-        average = ", ".join(f"{name} {weight:.2f}" for name, weight in self.members.items())
-        lines = [f"Prior: noise {self.noise:.3g} ({tails}), power of y {power}; average of {average}"]
-        lines.append(f"  {'column':{width}}  relevance  length  line")
-        for name, relevance, length, line in zip(self.names, self.relevance, self.length, self.line, strict=True):
-            rest = "       –     –" if np.isnan(length) else f"{length:8.3g}{line:6.2f}"
-            lines.append(f"  {name:{width}}  {relevance:9.3g}{rest}")
-        return "\n".join(lines)
-
-    def plot(self, ax: Any = None) -> Any:
-        """Relevance of each column as bars; matplotlib's axes."""
-        from matplotlib import pyplot
-
-        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
-        axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
-        axes.invert_yaxis()
-        if self.relevance.any():
-            axes.set_xscale("log")
-        axes.set_xlabel("relevance")
-        return axes
-
-
-def relevance_of(process: Process) -> np.ndarray:  # (N,)
-    """Prior variance of each column's main effect; 0 for a column of one value."""
-    kernel = process.kernel
-    h = kernel.layout.split(process.theta.detach().cpu())
-    products = {"a": process.scale[0], "j": process.scale[1], "b": process.scale[3], "r": process.scale[3]}
-    found = np.zeros(len(kernel.sites))
-    for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
-        own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
-        found[places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
-    return found * [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]

@@ -1,24 +1,63 @@
-"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and its mean as products."""
+"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and its mean as products.
+
+On the CPU Cholesky factors are LAPACK's, as scipy brings it, in a matrix's own memory: half of the matrix is read and
+written, and nothing is copied. torch's own functions, which do the work on other devices, take twice as long there.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 import torch
+from scipy.linalg import cython_lapack
 from torch import Tensor
 
 from restt.prior.kernel import Kernel
-from restt.prior.objective import Data, log_noise, term_mask
 from restt.prior.pairs import Rows, Tables, covariance
-from restt.prior.settings import Component, Settings
+from restt.prior.settings import TERMS, Component, Settings
 
 # Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
 _ROWS_AT_ONCE = 2048
 
 Product = Sequence[Tensor]  # N of (A, I_n): site vectors of A products over columns
+# What LAPACK calls the upper half of a matrix stored by columns is the lower half of one stored by rows.
+_HALF = b"U"
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows that an objective is of."""
+
+    rows: Rows
+    z: Tensor  # (B, O): robustly standardised targets
+    weights: Tensor  # (B,)
+    precision: Tensor  # (B,): of the noise, relative to that of a row of weight 1
+    level: Tensor  # (B,): leave-one-out predictions on which the noise may depend
+
+    def take(self, rows: Tensor | slice) -> Data:
+        """Some of the rows."""
+        parts = (part[rows] for part in (self.z, self.weights, self.precision, self.level))
+        return Data(self.rows.take(rows), *parts)
+
+
+def log_noise(h: dict[str, Tensor], features: Tensor, level: Tensor) -> Tensor:  # (B, K), (B,) -> (B,)
+    """Log variance of the noise of rows, within ``Settings.NOISE_RANGE`` of the common one.
+
+    Without bounds, a region where y and its noise are both large would hardly count in the mean of a skewed y.
+    """
+    slope = features @ h["number.noise"] + h["noise_mean"] * level.clamp(-Settings.NOISE_END, Settings.NOISE_END)
+    return h["noise"] + Settings.NOISE_RANGE * torch.tanh(slope / Settings.NOISE_RANGE)
+
+
+def term_mask(component: Component, like: Tensor) -> Tensor:  # (4,)
+    """1 for terms of the kernel that the component has."""
+    return torch.tensor([float(name in component.terms) for name in TERMS], dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +89,9 @@ class Process:
         """Scales of the four terms."""
         return self._tables[1]
 
-    def to(self, device: torch.device) -> Process:
-        """The process on another device."""
-        return Process(self.kernel.to(device), self.theta.to(device), self.component, self.settings)
-
-    def covariance(self, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
-        """The kernel between rows."""
-        return covariance(self._in_one, self.scale, rows, others).add_(self.settings.constant)
+    def covariance(self, rows: Rows, others: Rows | None = None, half: bool = False) -> Tensor:  # (B, B2)
+        """The kernel between rows, see :func:`restt.prior.pairs.covariance`."""
+        return covariance(self._in_one, self.scale, rows, others, half).add_(self.settings.constant)
 
     def variance(self, rows: Rows) -> Tensor:  # (B,)
         """The kernel of each row with itself; a level that the fit did not see is as far from the average as others."""
@@ -124,15 +159,14 @@ class Posterior:
 
 
 def cholesky(matrix: Tensor, diagonal: Tensor) -> Tensor:  # (B, B), (B,) -> (B, B)
-    """The lower factor of the matrix, which is overwritten, with this added to its diagonal."""
+    """The factor of the matrix, whose diagonal this is added to: its lower half, the upper one may be anything."""
     matrix.diagonal().add_(diagonal)
     size, before = float(matrix.diagonal().mean()), 0.0
     for jitter in _JITTERS:
         matrix.diagonal().add_((jitter - before) * size)
         before = jitter
-        lower, failed = torch.linalg.cholesky_ex(matrix)
-        if not int(failed):
-            return lower
+        with suppress(torch.linalg.LinAlgError):
+            return factorise(matrix.clone())
     raise ValueError("the covariance of the rows has no Cholesky factor: are there values of extreme size?")
 
 
@@ -144,33 +178,12 @@ def condition(process: Process, data: Data, targets: Tensor) -> Posterior:  # (B
     """
     noise = process.noise(data.rows, data.level)
     own = noise / (data.weights * data.precision)
-    lower = cholesky(process.covariance(data.rows), own)
+    lower = cholesky(process.covariance(data.rows, half=True), own)
     # Not inverse @ targets, whose error is that of the inverse times the covariance: too much without noise.
-    alpha, diagonal = torch.cholesky_solve(targets, lower), torch.cholesky_inverse(lower).diagonal()
+    alpha = solve(lower, targets)
+    diagonal = inverse_diagonal(lower)
     variance = (1 / diagonal - own).clamp(min=0) + noise
     return Posterior(process, data.rows, alpha, targets - alpha / diagonal[:, None], variance)
-
-
-@torch.no_grad()
-def condition_through(process: Process, inducing: Rows, data: Data, targets: Tensor) -> Posterior:
-    """The posterior given many rows, as a sum over few (subset of regressors): B·J² work.
-
-    The weights of the J inducing rows Z are normal, N(0, K_ZZ⁻¹), and conditioned on all B rows.
-    """
-    own = process.noise(data.rows, data.level) / (data.weights * data.precision)
-    base = process.covariance(inducing)
-    lower = cholesky(base, base.diagonal() * 1e-8)
-    square, seen = torch.zeros_like(lower), targets.new_zeros(len(lower), targets.shape[1])
-    for start in range(0, len(targets), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        root = own[part].rsqrt()
-        cross = process.covariance(inducing, data.rows.take(part))
-        solved = torch.linalg.solve_triangular(lower, cross, upper=False).mul_(root)
-        square.addmm_(solved, solved.T)
-        seen.addmm_(solved, targets[part] * root[:, None])
-    inner = cholesky(square, torch.ones_like(seen[:, 0]))
-    alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
-    return Posterior(process, inducing, alpha, targets[:0], own[:0])
 
 
 @torch.no_grad()
@@ -249,3 +262,65 @@ def without_each(factors: Sequence[Tensor]) -> list[Tensor]:
         found.append(before * behind)
         before = before * factor
     return found
+
+
+def factorise(matrix: Tensor) -> Tensor:  # (B, B)
+    """The factor L, L Lᵀ the matrix, whose lower half is read; LinAlgError where there is none.
+
+    On the CPU it takes the place of the lower half, and the upper one stays as it is.
+    """
+    if matrix.device.type != "cpu":
+        return torch.linalg.cholesky(matrix)
+    if _lapack("dpotrf", _HALF, len(matrix), matrix, len(matrix)):
+        raise torch.linalg.LinAlgError("the matrix has no Cholesky factor")
+    return matrix
+
+
+def solve(lower: Tensor, right: Tensor) -> Tensor:  # (B, B), (B, O) -> (B, O)
+    """The solution x of L Lᵀ x = right."""
+    if lower.device.type != "cpu":
+        return torch.cholesky_solve(right, lower)
+    solved = right.T.clone(memory_format=torch.contiguous_format)  # by columns
+    _lapack("dpotrs", _HALF, len(lower), len(solved), lower, len(lower), solved, len(lower))
+    return solved.T
+
+
+def invert(lower: Tensor) -> Tensor:  # (B, B)
+    """The lower half of (L Lᵀ)⁻¹, on the CPU in the place of L."""
+    if lower.device.type != "cpu":
+        return torch.cholesky_inverse(lower)
+    _lapack("dpotri", _HALF, len(lower), lower, len(lower))
+    return lower
+
+
+def inverse_diagonal(lower: Tensor) -> Tensor:  # (B, B) -> (B,)
+    """The diagonal of (L Lᵀ)⁻¹; on the CPU L is lost."""
+    if lower.device.type != "cpu":
+        return torch.cholesky_inverse(lower).diagonal()
+    _lapack("dtrtri", _HALF, b"N", len(lower), lower, len(lower))
+    return lower.tril_().square_().sum(0)
+
+
+def _lapack(name: str, *arguments: bytes | int | Tensor) -> int:
+    """LAPACK's ``info``: 0 where all went well."""
+    info = ctypes.c_int()
+    given = [
+        ctypes.c_void_p(one.data_ptr())
+        if isinstance(one, Tensor)
+        else ctypes.c_char_p(one)
+        if isinstance(one, bytes)
+        else ctypes.byref(ctypes.c_int(one))
+        for one in arguments
+    ]
+    _routine(name)(*given, ctypes.byref(info))
+    return info.value
+
+
+@cache
+def _routine(name: str) -> Any:
+    """LAPACK's function; Python's lock is free while it runs."""
+    capsule, api = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.CFUNCTYPE(None)(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))

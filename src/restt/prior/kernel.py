@@ -1,4 +1,4 @@
-"""The covariance function: tables over the states of every column, from hyper-parameters.
+"""The covariance function: tables over the states of every column, from hyper-parameters, and a report of these.
 
     k(x, x') = c + s1 Π_n (1 + a_n k_n) + s2 Π_n (1 + j_n r_n) + s3 Π_n exp(-w_n d_n²/2) + Σ_n (b_n k_n + r'_n r_n)
 
@@ -13,13 +13,20 @@ vectors and a posterior mean is a tensor train over them without error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from restt.prior.pairs import Rows, Tables
 from restt.prior.settings import GLOBAL, NUMBER, Layout, Settings
 from restt.prior.sites import Site
+
+if TYPE_CHECKING:
+    from restt.prior.fitting import Members
+    from restt.prior.gp import Process
 
 # Less variance is that of a column of one value.
 _LEAST = 1e-12
@@ -29,6 +36,8 @@ _SHARED = slice(GLOBAL.index("a"), GLOBAL.index("w") + 1)
 _OWN = slice(NUMBER.index("a"), NUMBER.index("w") + 1)
 _LENGTHS = slice(NUMBER.index("length"), NUMBER.index("rough_length") + 1)
 _SHARES = slice(NUMBER.index("line"), NUMBER.index("position") + 1)
+# Arrays of the reported prior.
+_COLUMNS = ("relevance", "length", "line", "power")
 
 
 class Kernel:
@@ -51,13 +60,13 @@ class Kernel:
         constant = sum(float(mean.max()) > 1 - _LEAST for mean in means)
         self.layout = Layout(len(self.numbers), len(self.categories), outputs, constant)
         like = means[0]
-        width = max([sites[n].seen for n in self.numbers], default=0)
+        width = max([sites[n].width for n in self.numbers], default=0)
         count = len(self.numbers)
         value, rank, self._mean = (like.new_zeros(count, width) for _ in range(3))
         self._moment = like.new_zeros(count, width, width)
         known = torch.zeros(count, width, dtype=torch.bool, device=like.device)
         for k, n in enumerate(self.numbers):
-            seen, knots = sites[n].seen, len(sites[n].positions)
+            seen, knots = sites[n].width, len(sites[n].positions)
             value[k, :knots] = like.new_tensor(sites[n].values)
             rank[k, :knots] = 2 * like.new_tensor(sites[n].positions) - value[k, :knots]
             self._mean[k, :seen], self._moment[k, :seen, :seen] = means[n], moments[n]
@@ -92,7 +101,7 @@ class Kernel:
         share = weights / weights.sum()
         means, moments = [], []
         for n, site in enumerate(sites):
-            x = rows.vectors(n, site.seen)
+            x = rows.vectors(n, site.width)
             means.append(share @ x)
             moments.append((x * share[:, None]).T @ x if site.knots is not None else x.new_zeros(0, 0))
         return cls(sites, means, moments, outputs)
@@ -102,10 +111,37 @@ class Kernel:
         means, moments = ([part.to(device) for part in each] for each in (self.means, self.moments))
         return Kernel(self.sites, means, moments, self.layout.outputs)
 
+    def with_levels(self, levels: Sequence[tuple[int, int]]) -> Kernel:
+        """The kernel with more levels: (place, count) of those inserted among the states of each column."""
+        sites, means = list(self.sites), list(self.means)
+        for n, (place, count) in enumerate(levels):
+            if count:
+                sites[n] = replace(sites[n], levels=sites[n].levels + count)
+                means[n] = torch.cat([means[n][:place], means[n].new_zeros(count), means[n][place:]])
+        return Kernel(sites, means, self.moments, self.layout.outputs)
+
+    def vectors(self, rows: Rows) -> list[Tensor]:  # N of (B, I_n)
+        """Site vectors of rows; what the fit did not see is the average of its column."""
+        found = []
+        for n, mean in enumerate(self.means):
+            states = rows.vectors(n, len(mean) + 1)
+            found.append(states[:, :-1] + states[:, -1:] * mean)
+        return found
+
+    def widened_moments(self, rows: float) -> list[Tensor]:  # N of (I_n, I_n), or (I_n,) where it is diagonal
+        """The mean of x xᵀ over so many rows and a new one, which may be beyond the ends of a column."""
+        found = []
+        for site, mean, moment in zip(self.sites, self.means, self.moments, strict=True):
+            widened, (below, above) = moment.clone() if site.knots is not None else mean, site.beyond
+            for place in (*range(below), *range(len(site.positions) - above, len(site.positions))):
+                widened[place, place] += 1 / (rows + 1)
+            found.append(widened)
+        return found
+
     def noise_features(self, rows: Rows) -> Tensor:  # (B, K)
         """Standardised values of the columns of numbers, on which the noise may depend; 0 where one is missing."""
         found = [
-            rows.vectors(n, self.sites[n].seen + 1)[:, : len(self.sites[n].values)]  # one state is the average
+            rows.vectors(n, self.sites[n].width + 1)[:, : len(self.sites[n].values)]  # one state more is the average
             @ self._value[k, : len(self.sites[n].values)].clamp(-Settings.NOISE_END, Settings.NOISE_END)
             for k, n in enumerate(self.numbers)
         ]
@@ -159,3 +195,96 @@ def _level_parts(mean: Tensor) -> tuple[Tensor, Tensor]:  # (I,) -> (I, I, 4), (
     unit = unit / variance if variance > _LEAST else 0 * unit
     one, none = torch.ones_like(eye), torch.zeros_like(eye)
     return torch.stack([one, one, eye, none], -1), torch.stack([unit, unit, 1 - eye, unit], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Fitted hyper-parameters of the prior, averaged over the members.
+
+    ``relevance``: prior variance of a column's main effect, for a target of variance 1. ``length``: how far apart two
+    values are, in standard deviations of the column, before they say little about each other; ``line`` is the share of
+    a straight line; NaN for categories. ``noise``: variance that no column explains.
+    """
+
+    names: tuple[str, ...]
+    relevance: np.ndarray  # (N,)
+    length: np.ndarray  # (N,)
+    line: np.ndarray  # (N,)
+    noise: float
+    power: np.ndarray  # (O,): of Yeo and Johnson's transform of y, 1 for none
+    degrees: float  # of Student's noise
+    members: dict[str, float]  # weight of each component of the hyper-prior
+
+    @classmethod
+    def of(cls, members: Members, names: tuple[str, ...]) -> Prior:
+        """The average over the members of a fit."""
+        columns, noises = [], []
+        for one in members.posteriors:
+            process, kernel = one.process, one.process.kernel
+            h = kernel.layout.split(process.theta.detach().cpu())
+            sizes = np.full((3, len(names)), np.nan)
+            sizes[0] = relevance_of(process)
+            sizes[1, kernel.numbers] = h["number.length"].exp().numpy()
+            sizes[2, kernel.numbers] = torch.sigmoid(h["number.line"]).numpy()
+            columns.append(sizes)
+            noises.append(float(process.noise(members.data.rows, members.data.level).mean()))
+        relevance, length, line = np.tensordot(members.weights, np.stack(columns), 1)
+        kinds = [one.process.component.name for one in members.posteriors]
+        weights = dict(zip(kinds, members.weights.tolist(), strict=True))
+        noise = float(members.weights @ np.array(noises))
+        return cls(names, relevance, length, line, noise, members.warp.power, 1 / members.tail, weights)
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values."""
+        arrays = {name: [None if np.isnan(v) else v for v in getattr(self, name).tolist()] for name in _COLUMNS}
+        plain = {name: getattr(self, name) for name in ("noise", "degrees", "members")}
+        return {"names": list(self.names), **arrays, **plain}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Prior:
+        """The prior that :meth:`to_config` described; ValueError where its parts do not fit each other."""
+        names = tuple(config["names"])
+        arrays = {
+            name: np.array([np.nan if v is None else v for v in config[name]], dtype=np.float64) for name in _COLUMNS
+        }
+        for name in ("relevance", "length", "line"):
+            if arrays[name].shape != (len(names),):
+                raise ValueError(f"{name} must have {len(names)} entries, got {arrays[name].shape}")
+        members = {str(name): float(weight) for name, weight in config["members"].items()}
+        return cls(names, **arrays, noise=float(config["noise"]), degrees=float(config["degrees"]), members=members)
+
+    def __str__(self) -> str:
+        width = max(6, *(len(name) for name in self.names))
+        power = ", ".join(f"{value:.2f}" for value in self.power)
+        tails = "normal" if self.degrees > 50 else f"Student's t, {self.degrees:.1f} degrees of freedom"
+        average = ", ".join(f"{name} {weight:.2f}" for name, weight in self.members.items())
+        lines = [f"Prior: noise {self.noise:.3g} ({tails}), power of y {power}; average of {average}"]
+        lines.append(f"  {'column':{width}}  relevance  length  line")
+        for name, relevance, length, line in zip(self.names, self.relevance, self.length, self.line, strict=True):
+            rest = "       –     –" if np.isnan(length) else f"{length:8.3g}{line:6.2f}"
+            lines.append(f"  {name:{width}}  {relevance:9.3g}{rest}")
+        return "\n".join(lines)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Relevance of each column as bars; matplotlib's axes."""
+        from matplotlib import pyplot
+
+        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
+        axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
+        axes.invert_yaxis()
+        if self.relevance.any():
+            axes.set_xscale("log")
+        axes.set_xlabel("relevance")
+        return axes
+
+
+def relevance_of(process: Process) -> np.ndarray:  # (N,)
+    """Prior variance of each column's main effect; 0 for a column of one value."""
+    kernel = process.kernel
+    h = kernel.layout.split(process.theta.detach().cpu())
+    products = {"a": process.scale[0], "j": process.scale[1], "b": process.scale[3], "r": process.scale[3]}
+    found = np.zeros(len(kernel.sites))
+    for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
+        own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
+        found[places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
+    return found * [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]

@@ -11,7 +11,7 @@
 typedef double v4 __attribute__((vector_size(32)));
 
 struct pairs {
-    int64_t columns, rows, others, symmetric, first, step;
+    int64_t columns, rows, others, half, first, step; /* half: rows are the others, pairs j <= i alone */
     const int64_t *offset;           /* (columns): first state of a column among all states */
     const int64_t *width;            /* (columns) */
     const int64_t *start;            /* (columns): first entry of a column's table */
@@ -55,7 +55,7 @@ int pairs_forward(const struct pairs *p, int64_t states) {
     const double a = p->scale[0], b = p->scale[1], c = p->scale[2], d = p->scale[3];
     for (int64_t i = p->first; i < p->rows; i += p->step) {
         fill(p, i, line);
-        const int64_t end = p->symmetric ? i + 1 : p->others;
+        const int64_t end = p->half ? i + 1 : p->others;
         for (int64_t j = 0; j < end; j += LANES) {
             const int64_t count = end - j < LANES ? end - j : LANES;
             const int32_t *code[LANES];
@@ -80,14 +80,12 @@ int pairs_forward(const struct pairs *p, int64_t states) {
             for (int64_t q = 0; q < count; q++)
                 to[q] = a * product[q][0] + b * product[q][1] + c * product[q][2] + d * sum[q][3];
         }
-        if (p->symmetric)
-            for (int64_t j = 0; j < i; j++) p->out[j * p->others + i] = p->out[i * p->others + j];
     }
     free(line);
     return 0;
 }
 
-/* Adds Σ_ij grad_ij ∂out_ij/∂table to grad_table, and by the scales to grad_scale. */
+/* Adds Σ_ij grad_ij ∂out_ij/∂table to grad_table, and by the scales to grad_scale; of a symmetric grad half is read. */
 int pairs_backward(const struct pairs *p, int64_t states) {
     const int64_t columns = p->columns;
     v4 *line = aligned_alloc(32, (2 * states + 2 * LANES * (columns + 1) + 2) * sizeof(v4));
@@ -99,7 +97,7 @@ int pairs_backward(const struct pairs *p, int64_t states) {
     for (int64_t i = p->first; i < p->rows; i += p->step) {
         fill(p, i, line);
         memset(pulled, 0, (states + 1) * sizeof(v4));
-        const int64_t end = p->symmetric ? i + 1 : p->others;
+        const int64_t end = p->half ? i + 1 : p->others;
         for (int64_t j = 0; j < end; j += LANES) {
             const int64_t count = end - j < LANES ? end - j : LANES;
             const int32_t *code[LANES];
@@ -111,7 +109,7 @@ int pairs_backward(const struct pairs *p, int64_t states) {
                 code[q] = p->code2 + row * columns;
                 frac[q] = p->frac2 + row * columns;
                 g[q] = q < count ? p->grad[i * p->others + row] : 0.0;
-                if (p->symmetric && q < count && row < i) g[q] += p->grad[row * p->others + i];
+                if (p->half && row < i) g[q] *= 2.0;
                 running[q] = one;
                 sum[q] = 0.0;
                 before[q] = scale * g[q];

@@ -29,6 +29,8 @@ SOURCE = Path(__file__).parent / "pairs.c"
 _BLOCK, _DEVICE_BLOCK = 2**22, 2**28
 # Pairs times columns below which a second thread costs more than it saves.
 _SERIAL = 1_000_000
+# Rows of a symmetric matrix whose upper half is copied at once.
+_MIRRORED = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ class _Pairs(ctypes.Structure):
     """``struct pairs`` of pairs.c."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("columns", "rows", "others", "symmetric", "first", "step")),
+        *((name, ctypes.c_int64) for name in ("columns", "rows", "others", "half", "first", "step")),
         *(
             (name, ctypes.c_void_p)
             for name in (
@@ -97,8 +99,10 @@ class _Pairs(ctypes.Structure):
 
 
 @torch.no_grad()
-def covariance(tables: Tables, scale: Tensor, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
-    """The kernel between rows and others, or among the rows themselves."""
+def covariance(
+    tables: Tables, scale: Tensor, rows: Rows, others: Rows | None = None, half: bool = False
+) -> Tensor:  # (B, B2)
+    """The kernel between rows and others, or among the rows: with ``half`` their upper half may be anything."""
     library = _library(scale)
     if library is None:
         parts = tables.split()
@@ -108,7 +112,16 @@ def covariance(tables: Tables, scale: Tensor, rows: Rows, others: Rows | None = 
         return torch.cat([_block_covariance(parts, scale, [x[block] for x in left], right) for block in blocks])
     out = scale.new_empty(len(rows), len(rows if others is None else others))
     _call(library.pairs_forward, tables, scale, rows, others, out=out)
-    return out
+    return out if half or others is not None else _mirrored(out)
+
+
+def _mirrored(lower: Tensor) -> Tensor:  # (B, B)
+    """The symmetric matrix of a lower half, in its place."""
+    for start in range(0, len(lower), _MIRRORED):
+        own, after = slice(start, start + _MIRRORED), slice(start + _MIRRORED, None)
+        lower[own, own] = lower[own, own].tril() + lower[own, own].tril(-1).T
+        lower[own, after] = lower[after, own].T
+    return lower
 
 
 @torch.no_grad()
@@ -116,14 +129,13 @@ def pull_back(
     tables: Tables,
     scale: Tensor,  # (4,)
     rows: Rows,
-    grad: Tensor,  # (B, B), symmetric: by the covariance
+    grad: Tensor,  # (B, B), symmetric: by the covariance; its lower half is read
 ) -> tuple[Tensor, Tensor]:  # (entries, 4), (4,)
     """Gradients by the tables and by the scales of an objective of the rows' covariance."""
     library = _library(scale)
     if library is not None:
-        # LAPACK's matrices are column by column, which is the same for a symmetric one.
-        grad = grad.mT if grad.mT.is_contiguous() else grad.contiguous()
-        return _call(library.pairs_backward, tables, scale, rows, None, grad=grad)
+        return _call(library.pairs_backward, tables, scale, rows, None, grad=grad.contiguous())
+    grad = grad.tril() + grad.tril(-1).T
     parts, by_table, by_scale = tables.split(), torch.zeros_like(tables.flat), torch.zeros_like(scale)
     by_part = tables.split(by_table)
     vectors = [rows.vectors(n, len(table)) for n, table in enumerate(parts)]

@@ -136,7 +136,7 @@ class Predictive:
         The term of columns S is a product: each column of S less its mean, every other one at its mean.
         """
         shape = [len(vectors) for vectors in points.values()]
-        inducing, parts = row_vectors(self, self.inducing), []
+        inducing, parts = self.kernel.vectors(self.inducing), []
         for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
             part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
             # torch's own unravel_index imports sympy on its first call, which takes a second.
@@ -207,8 +207,8 @@ class Predictive:
         components = tuple(Component(one["name"], tuple(one["terms"]), 1.0, {}) for one in config["components"])
         members, inducing, outputs = arrays["means"].shape
         for n, (site, mean, moment) in enumerate(zip(sites, means, moments, strict=True)):
-            square = (site.seen, site.seen) if site.knots is not None else (0, 0)
-            if mean.shape != (site.seen,) or moment.shape != square:
+            square = (site.width, site.width) if site.knots is not None else (0, 0)
+            if mean.shape != (site.width,) or moment.shape != square:
                 raise ValueError(f"column {n} has states of shapes {tuple(mean.shape)} and {tuple(moment.shape)}")
         kernel = Kernel(sites, means, moments, outputs)
         weights, size = np.array(config["weights"], dtype=np.float64), len(kernel.layout.names)
@@ -239,15 +239,6 @@ class Predictive:
 # Of a variance relative to the common one: a search may try any slope.
 _LARGEST_LOG = 30.0
 _ARRAYS = ("numbers", "roots", "means", "quantiles", "slopes")
-
-
-def row_vectors(predictive: Predictive, rows: Rows) -> list[Tensor]:  # N of (B, I_n)
-    """Rows as products; what the fit did not see is the average of its column."""
-    found = []
-    for n, mean in enumerate(predictive.kernel.means):
-        states = rows.vectors(n, len(mean) + 1)
-        found.append(states[:, :-1] + states[:, -1:] * mean)
-    return found
 
 
 def between(means: Sequence[Tensor], weights: np.ndarray) -> Tensor:  # S of (B, O), (S,) -> (B,)

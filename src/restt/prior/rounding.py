@@ -8,20 +8,23 @@ two steps, neither of which holds a core of that size:
 2. The train of bond ℓ is rounded from the right by singular values (Oseledets 2011). What is cut away is known, and
    within √(N-1) of the least possible.
 
-Both measure a function's size by its mean square over independent sites with the columns' own distributions. Site
+A row's factor has two parts at most, so sums over rows are sums over states, whatever a site's width (:class:`Coded`).
+Both steps measure a function's size by its mean square over independent sites with the columns' own distributions. Site
 vectors sum to one, so the cores G_i of any train are those of a residual one: W(n,1)_i = G_i - I.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from restt.diagonal import DiagonalTT
+from restt.init import undrawn
 from restt.module import ResTT
 from restt.prior.gp import Posterior
 
@@ -54,26 +57,140 @@ class Rounding:
     kind: str = "rounded"
 
 
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """One site's factors of G groups of products over the same R rows, and then of other products.
+
+    A row's factor lies between two lines of its group's table, so a sum over rows is one over states: its work does not
+    grow with the width of the site.
+    """
+
+    code: Tensor  # (R,)
+    share: Tensor  # (R,): of the line after
+    tables: Tensor  # (G, M, I)
+    others: Tensor  # (J - G·R, I)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Products J and width I, as a dense factor has them."""
+        return len(self.tables) * len(self.code) + len(self.others), self.others.shape[1]
+
+    def times(self, root: Tensor) -> Coded:  # (I, I) or (I,)
+        """The factors times a matrix, or a diagonal one."""
+        tables, others = (each * root if root.dim() == 1 else each @ root for each in (self.tables, self.others))
+        return replace(self, tables=tables, others=others)
+
+    def contract(self, left: Tensor, core: Tensor) -> Tensor:  # (J, a), (a, I, b) -> (J, b)
+        """Σ_ai left_ja factor_ji core_aib."""
+        inner, rest = self._split(left)
+        along = torch.einsum("gsi,aib->sgab", self.tables, core)
+        found = left.new_empty(*inner.shape[:2], core.shape[2])
+        for state, rows, share in self._states:
+            ours = inner[:, rows]
+            value = ours @ along[state]
+            if share is not None:
+                value = torch.lerp(value, ours @ along[state + 1], share)
+            found[:, rows] = value
+        return torch.cat([found.flatten(0, 1), _contract(rest, self.others, core)])
+
+    def outer(self, left: Tensor, right: Tensor) -> Tensor:  # (J, a), (J, b) -> (a, I, b)
+        """Σ_j left_ja factor_ji right_jb."""
+        (ours, rest), (theirs, others) = self._split(left), self._split(right)
+        groups, lines = self.tables.shape[:2]
+        total = left.new_zeros(lines, groups, left.shape[1], right.shape[1])
+        for state, rows, share in self._states:
+            near, far = ours[:, rows].mT, theirs[:, rows]
+            if share is not None:
+                total[state + 1].baddbmm_(near, far * share)
+                far = far * (1 - share)
+            total[state].baddbmm_(near, far)
+        return torch.einsum("gsi,sgab->aib", self.tables, total) + _outer(rest, self.others, others)
+
+    def _split(self, values: Tensor) -> tuple[Tensor, Tensor]:  # (J, a) -> (G, R, a), (J - G·R, a)
+        count = len(self.tables) * len(self.code)
+        return values[:count].reshape(len(self.tables), len(self.code), -1), values[count:]
+
+    @cached_property
+    def _states(self) -> list[tuple[int, Tensor, Tensor | None]]:
+        """Each state that rows are in, these rows, and their shares (R', 1) of the next state, None where all are 0."""
+        states, counts = self.code.unique(return_counts=True)
+        rows = self.code.argsort(stable=True).split(counts.tolist())
+        shares = [self.share[own, None] for own in rows]
+        found = [share if bool(share.any()) else None for share in shares]
+        return list(zip(states.tolist(), rows, found, strict=True))
+
+
+def _mean_of(
+    posteriors: Sequence[Posterior], weights: np.ndarray, order: Sequence[int]
+) -> tuple[list[Tensor], list[list[Tensor]], list[Tensor], Tensor]:  # of (R, O), N of (I + 1, I), N of (O, I), (O,)
+    """The weighted mean of posteriors on the same rows: coefficients and tables of groups, main effects, constant."""
+    coefficients, tables, pairs = [], [], list(zip(weights.tolist(), posteriors, strict=True))
+    for weight, one in pairs:
+        for term, scale in enumerate(one.process.scale[:3].tolist()):
+            if scale > 0:
+                coefficients.append(weight * scale * one.alpha)
+                tables.append([one.process.tables[n][:, :-1, term] for n in order])
+    columns = list(zip(*([weight * own for own in one.effects()] for weight, one in pairs), strict=True))
+    effects = [torch.stack(columns[n]).sum(0) for n in order]
+    constants = [weight * one.process.settings.constant * one.alpha.sum(0) for weight, one in pairs]
+    return coefficients, tables, effects, torch.stack(constants).sum(0)
+
+
+def coded_products(
+    posteriors: Sequence[Posterior], weights: np.ndarray, order: Sequence[int]
+) -> tuple[Tensor, list[Coded]]:  # (J, O), N
+    """The weighted mean of posteriors on the same rows as a sum of products, sites in this order."""
+    coefficients, tables, effects, constant = _mean_of(posteriors, weights, order)
+    last, added = effects_as_products(effects)
+    rows, factors = posteriors[0].rows, []
+    for place, (n, factor) in enumerate(zip(order, added, strict=True)):
+        width = factor.shape[1]
+        own = torch.stack([factor.new_zeros(width + 1, width), *(group[place] for group in tables)])[1:]
+        others = torch.cat([factor.new_ones(1, width), factor])
+        factors.append(Coded(rows.code[:, n].long(), rows.share[:, n], own, others))
+    return torch.cat([*coefficients, constant[None], last]), factors
+
+
 @torch.no_grad()
 def round_products(
     coefficients: Tensor,  # (J, O)
-    factors: Sequence[Tensor],  # N of (J, I_n): the value of each term's factor in each state
+    factors: Sequence[Tensor | Coded],  # N of (J, I_n): the value of each term's factor in each state
     moments: Sequence[Tensor],  # N of (I_n, I_n): mean over rows of x xᵀ; (I_n,) where it is diagonal
     largest_bond: int,
     tolerance: float,
     distance: Callable[[list[Tensor]], float] | None = None,
+    first_bonds: Sequence[int] = (),
 ) -> tuple[list[Tensor], Rounding]:
     """Cores (left, I_n, right) of Σ_j c_j Π_n factor_n(j), of bond at most ``largest_bond``, on the CPU.
 
     Bonds are as small as a root mean square error of ``tolerance`` over independent sites allows. ``distance`` tells
     that of cores from the sum over rows, whose sites may go together: where it is larger, less is cut away, until it is
-    not or bonds are as large as they may be.
+    not or bonds are as large as they may be. ``first_bonds`` are tried before the largest: they are enough for most
+    tables, and cost little.
     """
     roots = [_root(moment) for moment in moments]
-    whitened = [f * root if root.dim() == 1 else f @ root for f, root in zip(factors, roots, strict=True)]
-    compressed = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING)
-    # From here on matrices are small, and singular values of small matrices are slow on a GPU.
-    compressed, roots = ([one.cpu() for one in each] for each in (compressed, roots))
+    whitened = [
+        factor.times(root) if isinstance(factor, Coded) else factor * root if root.dim() == 1 else factor @ root
+        for factor, root in zip(factors, roots, strict=True)
+    ]
+    for bond in (*(bond for bond in first_bonds if bond < largest_bond), largest_bond):
+        compressed = _compressed(coefficients, whitened, bond + _OVERSAMPLING)
+        # From here on matrices are small, and singular values of small matrices are slow on a GPU.
+        small, own_roots = ([one.cpu() for one in each] for each in (compressed, roots))
+        cores, rounding = _cut(small, own_roots, bond, tolerance, distance)
+        if rounding.distance <= tolerance:
+            break
+    return cores, rounding
+
+
+def _cut(
+    compressed: list[Tensor],
+    roots: list[Tensor],
+    largest_bond: int,
+    tolerance: float,
+    distance: Callable[[list[Tensor]], float] | None,
+) -> tuple[list[Tensor], Rounding]:
+    """Cores of the smallest bonds that hold the tolerance, as far as the largest does."""
 
     def cut(share: float) -> tuple[list[Tensor], float, float]:
         cores, lost = _truncated(compressed, largest_bond, tolerance * share)
@@ -133,14 +250,14 @@ def _unwhitened(core: Tensor, root: Tensor) -> Tensor:  # (l, I, r)
     return torch.linalg.solve_triangular(root.T, core, upper=True)
 
 
-def _compressed(coefficients: Tensor, factors: list[Tensor], bond: int) -> list[Tensor]:
+def _compressed(coefficients: Tensor, factors: Sequence[Tensor | Coded], bond: int) -> list[Tensor]:
     """A train of bond ≤ ``bond`` whose cores but the last are orthonormal from the left."""
     generator = torch.Generator().manual_seed(0)
     sketches = [coefficients]  # of the sites right of each bond, the last first
     for factor in reversed(factors[1:]):
         shape = (sketches[-1].shape[1], factor.shape[1], bond)
         noise = torch.randn(shape, generator=generator, dtype=torch.float64) / shape[0] ** 0.5
-        seen = _contract(sketches[-1], factor, noise.to(factor))
+        seen = _contract(sketches[-1], factor, noise.to(coefficients))
         sketches.append(seen / seen.abs().max().clamp(min=1e-300))
     left = coefficients.new_ones(len(coefficients), 1)  # (J, r)
     cores = []
@@ -154,8 +271,10 @@ def _compressed(coefficients: Tensor, factors: list[Tensor], bond: int) -> list[
     return cores
 
 
-def _contract(left: Tensor, factor: Tensor, core: Tensor) -> Tensor:  # (J, a), (J, m), (a, m, b) -> (J, b)
+def _contract(left: Tensor, factor: Tensor | Coded, core: Tensor) -> Tensor:  # (J, a), (J, m), (a, m, b) -> (J, b)
     """Σ_am left_ja factor_jm core_amb, a slice of rows at a time."""
+    if isinstance(factor, Coded):
+        return factor.contract(left, core)
     rows = max(1, _LARGEST // (left.shape[1] * factor.shape[1]))
     flat = core.reshape(-1, core.shape[2])
     parts = [
@@ -165,8 +284,10 @@ def _contract(left: Tensor, factor: Tensor, core: Tensor) -> Tensor:  # (J, a), 
     return torch.cat(parts)
 
 
-def _outer(left: Tensor, factor: Tensor, right: Tensor) -> Tensor:  # (J, a), (J, m), (J, b) -> (a, m, b)
+def _outer(left: Tensor, factor: Tensor | Coded, right: Tensor) -> Tensor:  # (J, a), (J, m), (J, b) -> (a, m, b)
     """Σ_j left_ja factor_jm right_jb, a slice of rows at a time."""
+    if isinstance(factor, Coded):
+        return factor.outer(left, right)
     rows = max(1, _LARGEST // (left.shape[1] * factor.shape[1]))
     total = left.new_zeros(left.shape[1] * factor.shape[1], right.shape[1])
     for a, f, b in zip(left.split(rows), factor.split(rows), right.split(rows), strict=True):
@@ -197,7 +318,8 @@ def residual_module(
     """The residual train that has these cores on site vectors that sum to one."""
     bond = max([core.shape[2] for core in cores[:-1]], default=1)
     widths, outputs = [core.shape[1] for core in cores], cores[-1].shape[2]
-    module = ResTT(len(cores), widths, bond, outputs, dtype=dtype)
+    with undrawn():
+        module = ResTT(len(cores), widths, bond, outputs, dtype=dtype)
     for parameter in module.parameters():
         parameter.zero_()
     if len(cores) == 1:
@@ -223,27 +345,10 @@ def diagonal_module(
 
     Members are conditioned on the same rows, so they share codes; each product term of each member is a group.
     """
-    rows, sites = posteriors[0].rows, posteriors[0].process.kernel.sites
-    groups = [
-        (float(weight) * float(scale) * one.alpha, one.process.tables, term)
-        for weight, one in zip(weights, posteriors, strict=True)
-        for term, scale in enumerate(one.process.scale[:3])
-        if float(scale) > 0
-    ]
-    if not groups:  # main effects alone
-        groups = [(0 * posteriors[0].alpha, posteriors[0].process.tables, 0)]
-    shares = [float(weight) * one.alpha for weight, one in zip(weights, posteriors, strict=True)]
-    tables, effects = [], []
-    for n in order:
-        width = sites[n].width
-        tables.append(torch.stack([table[n][:, :width, term] for _, table, term in groups]))
-        states = rows.vectors(n, len(posteriors[0].process.tables[n]))
-        effect = shares[0].new_zeros(shares[0].shape[1], width)
-        for share, one in zip(shares, posteriors, strict=True):
-            effect += one.process.scale[3] * share.T @ (states @ one.process.tables[n][:, :width, 3])
-        effects.append(effect)
-    constants = [one.process.settings.constant * share.sum(0) for share, one in zip(shares, posteriors, strict=True)]
-    constant = torch.stack(constants).sum(0)
-    place = torch.tensor(order, device=rows.code.device)
-    coefficients = torch.stack([part for part, _, _ in groups])
-    return DiagonalTT(tables, rows.code[:, place], rows.share[:, place], coefficients, effects, constant).cpu()
+    first, (coefficients, tables, effects, constant) = posteriors[0], _mean_of(posteriors, weights, order)
+    if not tables:  # main effects alone
+        coefficients, tables = [0 * first.alpha], [[first.process.tables[n][:, :-1, 0] for n in order]]
+    place = torch.tensor(order, device=first.rows.code.device)
+    sites = [torch.stack(site) for site in zip(*tables, strict=True)]
+    codes = first.rows.code[:, place], first.rows.share[:, place]
+    return DiagonalTT(sites, *codes, torch.stack(coefficients), effects, constant).cpu()

@@ -1,11 +1,11 @@
-"""Rows that a model is fitted to: checked, without implausible targets, in an order of their own, with their noise."""
+"""Rows that a model is fitted to: checked, without implausible targets, in an order of their own."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,15 +13,12 @@ from torch import Tensor
 
 from restt._common.errors import shown
 
-if TYPE_CHECKING:
-    from restt.prior.objective import Data
-
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 # y further from its median than this many widths of its middle nine tenths is implausible.
 _IMPLAUSIBLE = 1e4
 # 1/ν below which Student's noise is normal.
 NORMAL_TAIL = 1e-3
-_ARRAYS = ("numbers", "targets", "weights", "precision", "level")
+_ARRAYS = ("numbers", "targets", "weights")
 
 
 def checked(
@@ -44,24 +41,6 @@ def checked(
     if used.shape != (len(table),) or not np.isfinite(used).all() or (used < 0).any() or not (used > 0).any():
         raise ValueError(f"weights must be {len(table)} finite numbers of at least 0, not all 0, got {shown(weights)}")
     return table[used > 0], targets[used > 0], used[used > 0]
-
-
-def merge_copies(
-    table: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows without exact copies, which add their weights: a row is left out with all of its copies.
-
-    >>> merge_copies(np.array([[1.0], [np.nan], [1.0]]), np.zeros((3, 1)), np.ones(3))[2].tolist()
-    [2.0, 1.0]
-    """
-    kept, total = copies(table, targets, weights)
-    return table[kept], targets[kept], total
-
-
-def copies(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (K,), (K,)
-    """Places of rows that are no copy of an earlier one, and the weight of each with its copies."""
-    first, group = distinct(np.hstack([table, targets]))
-    return np.sort(first), np.bincount(group, weights)[np.argsort(first)]
 
 
 def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (B, N) -> (K,), (B,)
@@ -174,72 +153,51 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FitRows:
-    """Rows in the order of the fit, and their noise."""
+    """Rows that a model is conditioned on, in the order of the fit."""
 
     numbers: np.ndarray  # (B, C)
     targets: np.ndarray  # (B, O): y as the fit was given it
     weights: np.ndarray  # (B,)
-    precision: np.ndarray  # (B,): of the noise, relative to that of a row of weight 1
-    level: np.ndarray  # (B,): predictions on which the noise may depend
-    tail: float  # 1/ν of the noise
-    variance: float  # of the first fit's leave-one-out residuals
-    seed: int  # of the order of rows
-    inducing: np.ndarray  # (M, C): rows of the first fit through which levels of new rows are found …
-    means: np.ndarray  # (S, M, O): … with these weights of each member
+    tail: float  # 1/ν of the noise, which the first fit learned
+    seed: int  # of the order
 
     @classmethod
-    def of(
-        cls, numbers: np.ndarray, targets: np.ndarray, weights: np.ndarray, data: Data, tail: float, seed: int
-    ) -> FitRows:
-        """The rows of a first fit, whose inducing rows are not known yet."""
-        noise = data.precision.cpu().numpy(), data.level.cpu().numpy()
-        return cls(numbers, targets, weights, *noise, tail, 1.0, seed, numbers[:0], np.zeros((0, 0, 0)))
+    def of(cls, numbers: np.ndarray, targets: np.ndarray, weights: np.ndarray, seed: int, tail: float = 0.0) -> FitRows:
+        """The rows without exact copies, which add their weights: a row is left out with all of its copies.
+
+        Samples are the first rows of an order that depends on what rows hold, not on how they came.
+
+        >>> table = np.array([[1.0], [np.nan], [1.0]])
+        >>> sorted(FitRows.of(table, np.zeros((3, 1)), np.ones(3), seed=0).weights.tolist())
+        [1.0, 2.0]
+        """
+        first, group = distinct(np.hstack([numbers, targets]))
+        weights = np.bincount(group, weights)
+        order = content_order(numbers[first], targets[first], seed)
+        return cls(numbers[first][order], targets[first][order], weights[order], tail, seed)
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    def take(self, rows: np.ndarray) -> FitRows:
-        """Some of the rows."""
-        parts: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
-        return replace(self, **parts)
-
-    def beside(self, others: FitRows) -> FitRows:
-        """These rows and then the others."""
-        parts: dict[str, Any] = {
-            name: np.concatenate([getattr(one, name) for one in (self, others)]) for name in _ARRAYS
-        }
-        return replace(self, **parts)
-
     def to_config(self) -> dict[str, Any]:
         """Plain values; the arrays are in :meth:`tensors`."""
-        return {"tail": self.tail, "variance": self.variance, "seed": self.seed}
+        return {"tail": self.tail, "seed": self.seed}
 
     def tensors(self) -> dict[str, Tensor]:
         """The arrays, for a file."""
-        names = (*_ARRAYS, "inducing", "means")
-        return {name: torch.from_numpy(np.ascontiguousarray(getattr(self, name))) for name in names}
+        return {name: torch.from_numpy(np.ascontiguousarray(getattr(self, name))) for name in _ARRAYS}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor], members: int) -> FitRows:
+    def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> FitRows:
         """The rows that :meth:`to_config` and :meth:`tensors` described; ValueError where they do not fit."""
-        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
-        found = cls(**arrays, **config)
-        rows, columns, outputs = len(found.weights), found.numbers.shape[1], found.targets.shape[1]
-        inducing = len(found.inducing)
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("weights", "precision", "level"), (rows,))
-        shapes |= {"numbers": (rows, columns), "targets": (rows, outputs), "inducing": (inducing, columns)}
-        shapes["means"] = (members, inducing, outputs)
-        for name, shape in shapes.items():
-            array = getattr(found, name)
-            if array.shape != shape:
-                raise ValueError(f"{name} of the rows must have shape {shape}, got {array.shape}")
-            if not np.isfinite(np.nan_to_num(array) if name in ("numbers", "inducing") else array).all():
-                raise ValueError(f"{name} of the rows must be finite")
-        if not rows or not inducing or not (found.weights > 0).all() or not (found.precision > 0).all():
-            raise ValueError("there must be rows, their weights and precisions above 0")
-        if not 0 <= float(found.tail) < 0.5 or not float(found.variance) > 0 or int(found.seed) != found.seed:
+        numbers, targets, weights = (tensors[name].numpy() for name in _ARRAYS)
+        if numbers.ndim != 2 or targets.ndim != 2 or not len(weights) == len(numbers) == len(targets) > 0:
+            raise ValueError(f"rows of {shown(numbers)}, {shown(targets)} and {shown(weights)} do not fit each other")
+        if np.isinf(numbers).any() or not np.isfinite(targets).all() or not ((weights > 0) & (weights < np.inf)).all():
+            raise ValueError("rows must be finite, their weights above 0")
+        if not 0 <= float(config["tail"]) < 0.5 or int(config["seed"]) != config["seed"]:
             raise ValueError(f"the noise of the rows cannot be that of {config}")
-        return found
+        return cls(numbers, targets, weights, config["tail"], config["seed"])
 
 
 def tail_precision(squares: Numbers, tail: float) -> Numbers:  # (B,) -> (B,)

@@ -127,12 +127,9 @@ class Settings:
     first_rows: int = 330
     scale_rows: int = 2000
     # Rows up to which the posterior is that of all rows, a limit of memory: their covariance in float32 takes 4 GB.
-    # Beyond, rows take part through as many inducing rows as scale_rows.
     exact_rows: int = 30_000
-    # The regressor solves so many rows of a longer table and refines the train on all rows by gradients, but for sites
-    # wider than this, whose vectors would be as large as the table.
+    # The regressor solves so many rows of a longer table and refines the train on all rows by gradients.
     solved_rows: int = 8_000
-    widest_refined: int = 512
     # Conjugate gradients on more than scale_rows: rows of the preconditioner, the residual where they stop in standard
     # deviations of the noise (a tenth of the rounding's tolerance), and most steps.
     preconditioner_rows: int = 1000
@@ -187,7 +184,7 @@ class Settings:
     TAILS: ClassVar[tuple[float, float]] = (1e-4, 0.45)
     # Most that the variance of residuals grows: of a few rows and many columns nothing is known of it.
     MOST_GROWTH: ClassVar[float] = 2.0
-    # Bonds and inducing rows that are tried before the most: they are enough for most tables, and cost little.
+    # Bonds and inducing rows that are tried before the most.
     FIRST_BONDS: ClassVar[tuple[int, ...]] = (12, 32)
     FIRST_INDUCING: ClassVar[tuple[int, ...]] = (128, 384)
     # How many residuals of a normal distribution count beside those of the rows, and the fewest degrees of the tails.

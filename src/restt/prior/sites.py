@@ -1,4 +1,4 @@
-"""The states of each column: knots of a number, levels of a category, one for missing and one for the average.
+"""The states of each column: knots of a number, levels of a category, and one for missing.
 
 A row's site vector holds how much of each state it is and sums to one. The covariance of a column is a table over its
 states, so the prior lives on the site vectors themselves and a train over them loses nothing between the knots.
@@ -33,13 +33,12 @@ _FURTHEST_REACH = 2.0
 
 @dataclass(frozen=True)
 class Site:
-    """One column's states, in the order of its site vector: knots or levels, then missing, then average.
+    """One column's states, in the order of its site vector: knots or levels, then missing.
 
     A number is read as (x - shift)/scale and spread over the two ``knots`` beside it, as :class:`restt.features.Hat`
     does; ``positions`` are the knots on the scale where the covariance measures distance and ``values`` the knots
-    standardised, for straight lines. A category is the number of its level. The ``average`` state, where there is one,
-    stands for what the fit did not see: an unknown category (-1), or a value missing where none was. ``beyond`` counts
-    the knots below and above all values of the fit.
+    standardised, for straight lines. A category is the number of its level. ``beyond`` counts the knots below and above
+    all values of the fit.
     """
 
     knots: tuple[float, ...] | None
@@ -47,31 +46,14 @@ class Site:
     values: tuple[float, ...] = ()
     levels: int = 0
     missing: bool = False
-    average: bool = False
     shift: float = 0.0
     scale: float = 1.0
     beyond: tuple[int, int] = (0, 0)
 
     @property
-    def seen(self) -> int:
-        """How many states the rows of the fit can be in: all but the average."""
-        return (self.levels if self.knots is None else len(self.knots)) + self.missing
-
-    @property
     def width(self) -> int:
         """Width of the site vector."""
-        return self.seen + self.average
-
-    def vectors(self, column: np.ndarray) -> Tensor:  # (B,) -> (B, width)
-        """Site vectors of a column, NaN where a value is missing."""
-        rows = rows_of([self], column[:, None])
-        unseen = (rows.code[:, 0] == self.seen).numpy()
-        if unseen.any() and not self.average:
-            value = column[unseen][0]
-            if np.isnan(value):
-                raise ValueError("a value is missing in a column that had none missing in the fit")
-            raise ValueError(f"a category must be a level 0…{self.levels - 1}, got {int(value)}")
-        return rows.vectors(0, self.width)
+        return (self.levels if self.knots is None else len(self.knots)) + self.missing
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; floats survive the round trip through JSON exactly."""
@@ -80,12 +62,12 @@ class Site:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Site:
         """The site that :meth:`to_config` described; ValueError where its parts are none that a fit makes."""
-        for name in ("missing", "average"):
-            if not isinstance(config[name], bool):
-                raise ValueError(f"{name} of a site must be true or false, got {shown(config[name])}")
-        lists = {name: tuple(config[name]) for name in ("positions", "values")}
+        if not isinstance(config["missing"], bool):
+            raise ValueError(f"missing of a site must be true or false, got {shown(config['missing'])}")
+        lists: dict[str, Any] = {name: tuple(config[name]) for name in ("positions", "values")}
         lists["beyond"] = tuple(config.get("beyond", (0, 0)))  # models saved before there were any have none
-        found = cls(**{**config, **lists, "knots": None if config["knots"] is None else tuple(config["knots"])})
+        plain = {name: config[name] for name in ("levels", "missing", "shift", "scale")}
+        found = cls(None if config["knots"] is None else tuple(config["knots"]), **lists, **plain)
         for name in ("knots", "positions", "values"):
             places = np.array(getattr(found, name) or (), dtype=np.float64)
             if len(places) != len(found.knots or ()) or not (np.diff(places) >= 0).all() or np.isnan(places).any():
@@ -98,10 +80,9 @@ def fit_sites(
     weights: np.ndarray,  # (B,), above 0
     levels: Sequence[int | None] | None = None,  # C: how many levels a category has, None for a column of numbers
     knots: int = KNOTS,
-    average: bool = True,
     beyond: bool = False,
 ) -> tuple[Site, ...]:
-    """The states of every column. ``average``: categories have a state for levels that the fit did not see.
+    """The states of every column.
 
     ``beyond``: where the outermost value of a column is a single row's, a new one may lie further out, and there is a
     knot for it, beside the others. No row of the fit is there: what a function is at such a knot, only its covariance
@@ -109,7 +90,7 @@ def fit_sites(
 
     >>> sites = fit_sites(np.array([[0.0, 1.0], [np.nan, 0.0], [2.0, 1.0]]), np.ones(3), levels=[None, 2])
     >>> [site.width for site in sites]
-    [3, 3]
+    [3, 2]
     """
     if numbers.ndim != 2:
         raise ValueError(f"numbers must have shape (B, C), got {shown(numbers)}")
@@ -119,7 +100,7 @@ def fit_sites(
     return tuple(
         _number_site(column, weights, knots, beyond)
         if count is None
-        else Site(None, levels=count, missing=bool(np.isnan(column).any()), average=average)
+        else Site(None, levels=count, missing=bool(np.isnan(column).any()))
         for column, count in zip(numbers.T, kinds, strict=True)
     )
 
@@ -142,23 +123,19 @@ def hat_map(sites: Sequence[Site]) -> tuple[Hat, Tensor, Tensor]:  # map of N si
     return hats, tensor64([site.shift for site in sites]), tensor64([site.scale for site in sites])
 
 
-def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B, N) -> (B, N, I)
-    """The site vectors of a table whose columns are in the order of the sites, padded to the widest."""
-    found = torch.zeros(len(numbers), len(sites), max(site.width for site in sites), dtype=torch.float64)
-    for n, (site, column) in enumerate(zip(sites, numbers.T, strict=True)):
-        found[:, n, : site.width] = site.vectors(column)
-    return found
-
-
 def rows_of(sites: Sequence[Site], numbers: np.ndarray) -> Rows:  # N, (B, N)
-    """The rows of a table as states and shares; what the fit did not see is the average, one state beyond the last."""
+    """The rows of a table as states and shares.
+
+    What the fit did not see, an unknown category (-1) or a value missing where none was, is one state beyond the last:
+    the average of the others.
+    """
     codes, shares = np.zeros(numbers.shape, np.int32), np.zeros(numbers.shape)
     for n, (site, column) in enumerate(zip(sites, numbers.T, strict=True)):
         absent = np.isnan(column)
-        state = site.seen - 1 if site.missing else site.seen
+        state = site.width - 1 if site.missing else site.width
         if site.knots is None:
             code = np.where(absent, -1, column).astype(np.int64)
-            code[(code < 0) | (code >= site.levels)] = site.seen
+            code[(code < 0) | (code >= site.levels)] = site.width
         else:
             knots = np.array(site.knots)
             with np.errstate(over="ignore"):
