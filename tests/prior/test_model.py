@@ -400,3 +400,12 @@ def test_torch_keeps_its_gradients_off():
     assert torch.is_grad_enabled()
     assert not model.predictive.thetas.requires_grad
     assert model.module(model.vectors(numbers)).requires_grad
+
+
+def test_a_long_table_without_noise_is_solved():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1400, 4))
+    y = x[:, 0] * x[:, 1] + np.sin(x[:, 2])
+    settings = Settings(first_rows=100, scale_rows=200, iterations=12, components=Settings().components[:1])
+    model = prior.fit(x[:1200], y[:1200], settings=settings)
+    assert np.mean((model.predict(x[1200:])[:, 0] - y[1200:]) ** 2) < 1e-3 * y.var()

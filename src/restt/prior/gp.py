@@ -196,13 +196,15 @@ def condition_iteratively(
     mean at the rows that the next step would mend: they stop when its root mean square is below ``tolerance`` standard
     deviations of the noise. The preconditioner is (D + VᵀV)⁻¹ with V = L⁻¹ K_ZX of inducing rows Z.
     """
-    noise = process.noise(data.rows, data.level)
-    own = noise / (data.weights * data.precision)
     rows = len(targets)
     matrix = torch.empty(rows, rows, dtype=torch.float32, device=targets.device)
     for start in range(0, rows, _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         matrix[part] = process.covariance(data.rows.take(part), data.rows)
+    # Rounding to float32 moves eigenvalues by about as much: with less noise some could be negative.
+    least = 2 * torch.finfo(matrix.dtype).eps * float(matrix.diagonal().mean()) * rows**0.5
+    noise = process.noise(data.rows, data.level).clamp(min=least)
+    own = (noise / (data.weights * data.precision)).clamp(min=least)
     base = process.covariance(inducing)
     lower = cholesky(base, base.diagonal() * 1e-6)
     root = torch.linalg.solve_triangular(lower, process.covariance(inducing, data.rows), upper=False)  # (J, B)
