@@ -196,6 +196,7 @@ def test_a_step_can_be_captured(statistics, inference):
     module, twin = (SideBySide(make, 2, seed=0, row=(8, 2)).cuda() for _ in range(2))
     x = torch.rand(2, 16, 8, 2, device="cuda")
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         module(x).sum().backward()
     torch.cuda.current_stream().wait_stream(side)
