@@ -77,7 +77,7 @@ SURFACE = {
     },
     "restt_app.pages": {"model_page"},
     "restt.prior": {
-        *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map", "site_vectors"),
+        *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map"),
     },
     "restt.sequences": {"ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier", "VolterraRegressor"},
     "restt.tasks": {"TASK", "Shared", "as_task", "join", "join_outputs", "shared"},
