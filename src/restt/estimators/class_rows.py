@@ -18,6 +18,7 @@ from torch import Tensor
 from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
 from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels
+from restt.prior import Settings as PriorSettings
 from restt.prior import Site
 from restt.prior.pairs import Rows
 from restt.prior.rows import content_order, distinct
@@ -41,10 +42,6 @@ class ClassSettings:
     # Rows that candidates are fitted to and judged on, a random sample of longer tables: a limit of time and memory.
     # Trains with a share see all rows.
     most_rows: int = 20_000
-    # Knots of a column's grid: half the square root of the rows, within these bounds.
-    # On 14,448 rows of california-housing 16, 32 and 64 knots have log-losses of 0.276, 0.263 and 0.262.
-    fewest_knots: int = 16
-    most_knots: int = 64
     # Levels of a category that have a state of their own, and states of all columns.
     most_levels: int = 500
     most_states: int = 3000
@@ -186,7 +183,7 @@ class ClassRows:
         table, labels = table[first[order]], labels[first[order]]
         weights = np.bincount(group, given.weights)[order]
         levels = [None if column.levels is None else column.states for column in columns]
-        knots = int(np.clip(len(labels) ** 0.5 / 2, settings.fewest_knots, settings.most_knots))
+        knots = PriorSettings.of_effort(parameters.effort).knots(len(labels))
         if settings.is_costly(len(labels), len(columns)):
             knots = 2  # straight lines need no knot but their ends
         sites = fit_sites(table, weights, levels, knots)
