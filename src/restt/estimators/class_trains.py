@@ -79,7 +79,7 @@ class Trains:
 
     @cached_property
     def matrices(self) -> list[Tensor | None]:
-        """Of straight lines and levels, for the first site, the last one and those that vary."""
+        """Matrices of straight lines and levels, for the first site, the last one and those that vary."""
         read = sorted({0, *self.rows.varying, len(self.rows.sites) - 1})
         return line_matrices(self.rows.sites, read, self.rows.settings.furthest)
 
@@ -96,7 +96,7 @@ class Trains:
 
     @property
     def penalties(self) -> tuple[float, ...]:
-        """As many as the budget has room for."""
+        """Penalties that the budget has room for."""
         rows, own = self.rows, self.rows.settings
         if not rows.is_judged or not self._bond or len(rows.sites) > own.longest_train:
             return ()

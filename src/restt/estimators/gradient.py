@@ -57,7 +57,7 @@ class Prepared:
         return (self.rows if self.held is None else self.held).examples
 
     def has_rows_of(self, settings: Settings, seed: int) -> bool:
-        """Whether its encoded rows are those of a training with these settings and this seed."""
+        """True if its encoded rows are those of a training with these settings and this seed."""
         same = (self.settings.device, self.settings.dtype) == (settings.device, settings.dtype)
         return same and (self.held is None or self.seed == seed)
 

@@ -122,7 +122,7 @@ def _placed(entries: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def orders(explanation: Any, output: int = 0, axes: Any = None) -> Any:
-    """Of each order the share of the variance, or of explained rows the mean size of its contribution."""
+    """Shares of the variance by order, or mean sizes of the orders' contributions to explained rows."""
     o, axes = _start(explanation, output, axes)
     if hasattr(explanation, "predictions"):
         heights = np.abs(explanation.orders[:, 1:, o]).mean(axis=0)

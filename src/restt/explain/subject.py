@@ -145,7 +145,7 @@ class Subject:
 
     @property
     def notes(self) -> list[str]:
-        """What a printed explanation says of the model: that it has no error bars, a distilled one's error."""
+        """Remarks of a printed explanation: that there are no error bars, or the error of a distilled model."""
         name, errors = type(self.estimator).__name__, [] if self.error is None else self.error.tolist()
         none = hasattr(self.estimator, "fit") and self.posterior is None
         off = ", ".join(f"{error:.2g}" for error in errors)

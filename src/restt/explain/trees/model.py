@@ -61,7 +61,7 @@ class Trees(Subject):
 
     @property
     def scale(self) -> str:
-        """What outputs are."""
+        """Name of the scale of the outputs."""
         return self.estimator.scale
 
     def __repr__(self) -> str:

@@ -82,7 +82,7 @@ def _histogram(model: Any, kind: str) -> Ensemble:
     known = {column: _set_bits(known_bits[rows[np.flatnonzero(places == column)[0]]]) for column in categories}
 
     def numbers(X: Any) -> np.ndarray:  # (B, C)
-        """What the trees compare, in the table's order; an unseen category goes where a missing one does."""
+        """Values that the trees compare, in the table's order; an unseen category goes where a missing one does."""
         read = model._preprocess_X(X, reset=False)
         found = np.empty(read.shape, dtype=np.float64)
         found[:, places] = read
