@@ -182,7 +182,17 @@ def _compile(compiler: tuple[str, ...], source: Path, type_name: str, cache: Pat
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         options: dict[str, Any] = {"env": environment, "cwd": folder, "capture_output": True, "text": True}
         for tuning in _TUNING:
-            command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread"]
+            command = [
+                *compiler,
+                *_FLAGS,
+                *tuning,
+                f"-DREAL={type_name}",
+                "-o",
+                str(output),
+                str(source),
+                "-lpthread",
+                "-lm",
+            ]
             try:
                 done = subprocess.run(command, timeout=_TIMEOUT_SECONDS, check=False, **options)
             except subprocess.TimeoutExpired:
