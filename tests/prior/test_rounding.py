@@ -139,11 +139,15 @@ def test_a_site_that_hardly_matters_costs_next_to_nothing(monkeypatch):
     factors[2:6] = [1 + 1e-6 * factor for factor in factors[2:6]]
     coefficients = torch.randn(50, 1, generator=generator, dtype=torch.float64)
     moments, seen = [torch.full((30,), 1 / 30, dtype=torch.float64)] * 8, []
+    states = [torch.eye(30, dtype=torch.float64)] * 8
+    exact = torch.stack(factors).prod(0).T @ coefficients
+    sample = Sample(states, exact, torch.ones(30, dtype=torch.float64))
     inner = rounding._compressed
     monkeypatch.setattr(rounding, "_compressed", lambda c, f, bond: seen.extend(f) or inner(c, f, bond))
-    cores, record = round_products(coefficients, factors, moments, 50, 1e-2)
-    assert [factor.shape[1] for factor in seen[2:6]] == [1] * 4
-    assert seen[1].shape[1] > 4
+    cores, record = round_products(coefficients, factors, moments, 50, 1e-2, sample, first_bonds=(2,))
+    assert [factor.shape[1] for factor in seen[:8]] == [30] * 8
+    assert [factor.shape[1] for factor in seen[8 + 2 : 8 + 6]] == [1] * 4
+    assert seen[8 + 1].shape[1] > 4
     assert record.discarded <= 1e-2
     assert independent_error(cores, coefficients, factors, [torch.diag(m) for m in moments]) ** 0.5 <= 1.05e-2
 

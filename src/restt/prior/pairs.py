@@ -221,4 +221,4 @@ def _call(
             failed = max(pool.map(one, range(threads)))
     if failed:
         raise MemoryError("no memory for a line of states")
-    return by_table.sum(0), by_scale.sum(0)
+    return (by_table[0], by_scale[0]) if threads == 1 else (by_table.sum(0), by_scale.sum(0))

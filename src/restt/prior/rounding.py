@@ -1,16 +1,18 @@
 """The posterior mean as a residual train: rounded to bond r, or as it is with diagonal cores.
 
 The posterior mean Σ_j c_j Π_n (1 + k_n(x_n, z_jn)) is a train with diagonal cores of bond = terms. It is compressed in
-three steps, none of which holds a core of that size:
+two steps, neither of which holds a core of that size:
 
-1. Every site keeps the few directions that the function has there: the singular vectors of its fibres, contracted with
-   narrow random trains on both sides (a Tucker compression; Halko, Martinsson and Tropp 2011).
-2. A random train of bond ℓ is contracted with all sites to the right of each bond, which leaves (terms, ℓ) matrices; a
+1. A random train of bond ℓ is contracted with all sites to the right of each bond, which leaves (terms, ℓ) matrices; a
    sweep from the left keeps at each bond the span that these see (randomise, then orthogonalise: Al Daas et al. 2023).
-3. The train of bond ℓ is rounded from the right by singular values (Oseledets 2011). What is cut away is known, and
+2. The train of bond ℓ is rounded from the right by singular values (Oseledets 2011). What is cut away is known, and
    within √(N-1) of the least possible.
 
-All measure a function's size by its mean square over independent sites with the columns' own distributions. Site
+Where a small bond is not enough, every site first keeps only the directions that the function has there: the singular
+vectors of its fibres, contracted with narrow random trains on both sides (a Tucker compression; Halko, Martinsson and
+Tropp 2011).
+
+All steps measure a function's size by its mean square over independent sites with the columns' own distributions. Site
 vectors sum to one, so the cores G_i of any train are those of a residual one: W(n,1)_i = G_i - I.
 """
 
@@ -93,16 +95,19 @@ def round_products(
     """
     roots = [_root(moment) for moment in moments]
     whitened = [times(factor, root) for factor, root in zip(factors, roots, strict=True)]
-    bases, lost = _bases(coefficients, whitened, tolerance * _TIGHTEST)
-    narrow = [times(factor, basis) for factor, basis in zip(whitened, bases, strict=True)]
-    # From states to the coordinates of narrow cores, and back.
-    maps = [_unwhitened(basis, root).cpu() for basis, root in zip(bases, roots, strict=True)]
-    for bond in (*(bond for bond in first_bonds if bond < largest_bond), largest_bond):
-        compressed = _compressed(coefficients, narrow, bond + _OVERSAMPLING)
-        # From here on matrices are small, and singular values of small matrices are slow on a GPU.
+    sites, bases, lost = whitened, [torch.eye(factor.shape[1]).to(coefficients) for factor in whitened], 0.0
+    bonds = [*(bond for bond in first_bonds if bond < largest_bond), largest_bond]
+    for bond in bonds:
+        compressed = _compressed(coefficients, sites, bond + _OVERSAMPLING)
+        # From states to the coordinates of these cores, and back. From here on matrices are small, and singular values
+        # of small matrices are slow on a GPU.
+        maps = [_unwhitened(basis, root).cpu() for basis, root in zip(bases, roots, strict=True)]
         cores, found = _cut([one.cpu() for one in compressed], maps, bond, tolerance, sample)
         if found.distance <= tolerance:
             break
+        if bond == bonds[0]:
+            bases, lost = _bases(coefficients, whitened, tolerance * _TIGHTEST)
+            sites = [times(factor, basis) for factor, basis in zip(whitened, bases, strict=True)]
     cores = [torch.einsum("lmr,im->lir", core, one) for core, one in zip(cores, maps, strict=True)]
     return cores, replace(found, discarded=(found.discarded**2 + lost**2) ** 0.5)
 
