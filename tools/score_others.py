@@ -51,6 +51,7 @@ SPLITS, TRAINING_SHARE, MOST_ROWS, MOST_TEST_ROWS = 2, 0.7, 2000, 5000
 # Beyond which a Gaussian process with a length for every column is not asked: it takes minutes.
 PROCESS_ROWS, PROCESS_COLUMNS = 400, 40
 SVM_GRID = (1, 10, 100)
+BOOSTED_LEVELS = 255  # of a category; codes of more are taken as numbers
 DRAWN = 60
 TABLES = {  # name -> reader of a wheel, results file, title
     "development": (r_tables, "others-cpu.json", "R's tables of tools/other_tables.py: everything at its defaults"),
@@ -125,7 +126,9 @@ def scored(task: tuple[RTable, int, list[str]]) -> list[dict[str, Any]]:
             continue
         x = table.x
         if name == "boosting":
-            x = x.astype(dict.fromkeys(words, "category"))
+            many = [word for word in words if x[word].nunique() > BOOSTED_LEVELS]
+            x = x.assign(**{word: pd.factorize(x[word])[0] for word in many})
+            x = x.astype(dict.fromkeys(words.difference(many), "category"))
         record: dict[str, Any] = {"table": table.name, "task": "classes" if table.classes else "values"}
         record |= {"split": split, "rows": len(fit), "columns": x.shape[1], "model": name}
         try:
