@@ -5,14 +5,15 @@
 1. Invariance: on every regression of FOLDER (``*.csv.gz``, last column ``target``), y is scaled, shifted and negated,
    columns are permuted, rescaled and negated, rows are permuted, a constant column is added, numbers become float32.
    The move is the root mean square difference of predictions of held-out rows over the model's error there.
-2. One row more: nested samples of n and n + 1 rows of one table, for 40 values of n and the limits of the settings.
-   The move of n is the mean over seeds; its ratio is to the median of the eight nearest values of n.
+2. One row more: nested samples of n and n + 1 rows of one table, for the numbers of rows in ``--rows``, among them the
+   limits of the settings. The move of n is the mean over seeds; its ratio is to the median of the eight nearest n.
 
 Written to results/tabular/continuity.json.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from common import name_of, parser, read_table, spread, table_paths, write_resul
 from sklearn.model_selection import train_test_split
 
 from restt import ResTTRegressor
-from restt.prior import Settings
 
 MOST_ROWS, TEST_ROWS = 1000, 1000
 CHANGES = (
     *("y negated", "y × 1000", "y / 1000", "y + 1000 sd", "columns permuted", "columns rescaled", "columns negated"),
     *("rows permuted", "constant column", "float32"),
 )
-# Samples of each number of rows.
+# Numbers of rows n of the steps from n to n + 1: the limits of the settings are 330 rows of the first searches, 1,056
+# with 32 knots, and 2,000 that the scales are learned from.
+ROWS = (30, 42, 60, 85, 120, 170, 240, 329, 330, 460, 640, 1056, 2000, 2400)
 SEEDS = 8
 CONTINUITY_TABLE = "california-housing"
 
@@ -76,26 +78,40 @@ def moves_of(path: Path) -> list[dict[str, Any]]:
     return moves
 
 
-def step_of(path: Path, count: int, seed: int) -> dict[str, Any]:
-    """How far predictions move from ``count`` rows to one more."""
+def steps_of(path: Path, first: int, count: int, seed: int) -> list[dict[str, Any]]:
+    """How far predictions move at each of so many steps of one row, from ``first`` rows on."""
     x, target = read_table(path)
     y = target.to_numpy(float)
     order = np.random.default_rng(seed).permutation(len(y))
     test = order[-TEST_ROWS:]
-    models = [ResTTRegressor(random_state=0).fit(x.iloc[order[:n]], y[order[:n]]) for n in (count, count + 1)]
-    first, second = (model.predict(x.iloc[test]) for model in models)
-    return {"rows": count, "seed": seed, "move": float(np.sqrt(np.mean((first - second) ** 2)) / y.std())}
+
+    def predicted(rows: int) -> np.ndarray:
+        fit = order[:rows]
+        return ResTTRegressor(random_state=0).fit(x.iloc[fit], y[fit]).predict(x.iloc[test])
+
+    values = [predicted(first + k) for k in range(count + 1)]
+    moves = [float(np.sqrt(np.mean((values[k + 1] - values[k]) ** 2)) / y.std()) for k in range(count)]
+    return [{"rows": first + k, "seed": seed, "move": move} for k, move in enumerate(moves)]
 
 
 def run(task: tuple[Any, ...]) -> Any:
     """One task in a worker."""
-    return moves_of(*task) if len(task) == 1 else step_of(*task)
+    return moves_of(*task) if len(task) == 1 else steps_of(*task)
 
 
-def sizes(most: int) -> list[int]:
-    """Forty numbers of rows from 30 up to ``most``, and the limits of the settings with their neighbours."""
-    limits = {limit + d for limit in (Settings().first_rows, Settings().scale_rows) for d in (-1, 0)}
-    return sorted({*np.geomspace(30, most, 40).astype(int).tolist(), *(one for one in limits if one <= most)})
+def stretches(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """The first of every stretch of consecutive numbers, and how many they are: neighbours share a fit.
+
+    >>> stretches([30, 329, 330])
+    [(30, 1), (329, 2)]
+    """
+    found: list[tuple[int, int]] = []
+    for n in sorted(set(rows)):
+        if found and n == sum(found[-1]):
+            found[-1] = found[-1][0], found[-1][1] + 1
+        else:
+            found.append((n, 1))
+    return found
 
 
 def ratios(steps: pd.DataFrame) -> dict[int, float]:
@@ -111,16 +127,17 @@ def ratios(steps: pd.DataFrame) -> dict[int, float]:
 
 def main() -> None:
     reader = parser(__doc__, "folder", workers=2)
-    reader.add_argument("--most", type=int, default=6000, help="rows of the largest sample")
+    reader.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    reader.add_argument("--seeds", type=int, default=SEEDS, help="samples of each number of rows")
     given = reader.parse_args()
     table = given.folder / f"{CONTINUITY_TABLE}.csv.gz"
     tasks: list[tuple[Any, ...]] = [
-        (table, count, seed)
-        for count in reversed(sizes(given.most))  # the longest first
-        for seed in range(SEEDS)
+        (table, *stretch, seed)
+        for stretch in reversed(stretches(given.rows))  # the longest first
+        for seed in range(given.seeds)
     ]
     results = list(spread(run, [*tasks, *((path,) for path in table_paths(given.folder))], given.workers))
-    steps, moves = results[: len(tasks)], [move for table in results[len(tasks) :] for move in table]
+    steps, moves = ([one for part in parts for one in part] for parts in (results[: len(tasks)], results[len(tasks) :]))
     content = {
         "title": "Moves of predictions under changes that should not matter",
         "largest_move": max(entry["move"] for entry in moves),
@@ -128,7 +145,7 @@ def main() -> None:
         "invariance": moves,
         "steps": steps,
     }
-    write_results("tabular/continuity.json", content, "check_continuity.py FOLDER")
+    write_results("tabular/continuity.json", content, f"check_continuity.py FOLDER --seeds {given.seeds}")
     print("largest move", content["largest_move"], "largest ratio", max(content["one_row_more"].values()))
 
 

@@ -17,7 +17,6 @@ from restt.prior.gp import (
     product_covariance,
 )
 from restt.prior.pairs import Rows
-from restt.prior.rounding import effects_as_products
 from restt.prior.sites import rows_of
 from tests.prior.problems import dense_covariance, random_problem
 
@@ -123,20 +122,6 @@ def test_products_and_effects_add_up_to_the_mean(seed):
         total += vectors @ effect.T
     expected = posterior.mean(data.rows)
     torch.testing.assert_close(values @ coefficients + total, expected, rtol=1e-9, atol=1e-9)
-    # The effects as products, too: one dimension a column and output at most.
-    coefficients, factors = effects_as_products(posterior.effects())
-    assert len(coefficients) <= len(factors) * targets.shape[1]
-    values = torch.ones(len(data.rows), len(coefficients), dtype=torch.float64)
-    for n, factor in enumerate(factors):
-        values *= data.rows.vectors(n, factor.shape[1]) @ factor.T
-    torch.testing.assert_close(values @ coefficients, total, rtol=1e-9, atol=1e-9)
-
-
-def test_effects_on_many_outputs_of_few_dimensions_are_few_products():
-    process, data, targets, _ = made(0, rows=20, numbers=3, categories=1, outputs=2)
-    many = targets @ torch.randn(2, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    effects = condition(process, data, many).effects()
-    assert len(effects_as_products(effects)[0]) == 4 * 2
 
 
 def all_states(process: Process) -> tuple[Rows, list[tuple[int, ...]]]:

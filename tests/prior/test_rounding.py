@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from restt.prior import rounding
+from restt.prior.coded import coded_products
 from restt.prior.gp import Process, condition
-from restt.prior.rounding import residual_module, round_products, train_values
+from restt.prior.rounding import Sample, residual_module, round_products, train_values
 from restt.prior.settings import Settings
 from restt.testing import assert_multilinear
 from tests.prior.problems import random_problem
@@ -74,18 +77,18 @@ def problem(outputs: int = 1):
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_large_bond_is_the_exact_posterior(outputs):
     posterior, coefficients, factors, moments, states = problem(outputs=outputs)
-    cores, rounding = round_products(coefficients, factors, moments, 40, 0.0)
+    cores, record = round_products(coefficients, factors, moments, 40, 0.0)
     assert torch.allclose(values(cores, states), posterior.mean(posterior.rows), atol=1e-8)
-    assert rounding.discarded < 1e-8
+    assert record.discarded < 1e-8
 
 
 @pytest.mark.parametrize("bond", [1, 2, 3, 5])
 def test_the_error_is_the_discarded_weight_and_near_the_best(bond):
     _, coefficients, factors, moments, _ = problem()
-    cores, rounding = round_products(coefficients, factors, moments, bond, 0.0)
-    assert rounding.bond_dim == bond
+    cores, record = round_products(coefficients, factors, moments, bond, 0.0)
+    assert record.bond_dim == bond
     error = independent_error(cores, coefficients, factors, moments) ** 0.5
-    assert error == pytest.approx(rounding.discarded, rel=0.02)
+    assert error == pytest.approx(record.discarded, rel=0.02)
     reference = gram_rounding(coefficients, factors, moments, bond)
     best = independent_error(reference, coefficients, factors, moments) ** 0.5
     assert error <= 1.1 * best
@@ -102,20 +105,47 @@ def test_the_tolerance_bounds_the_error_with_the_least_bonds():
 
 def test_less_is_cut_away_where_it_is_too_much_on_the_rows():
     posterior, coefficients, factors, moments, states = problem()
-    exact, tolerance, told = posterior.mean(posterior.rows), 0.02, []
-
-    def distance(cores):
-        told.append((train_values(cores, states) - exact).square().mean().sqrt().item())
-        return told[-1]
-
-    # As if the rows were where the train is far from the sum.
-    before = round_products(coefficients, factors, moments, 30, tolerance)[1]
-    after = round_products(coefficients, factors, moments, 30, tolerance, distance=lambda cores: 20 * distance(cores))[
-        1
-    ]
-    assert 20 * told[1] > tolerance >= 20 * told[-1]  # the first is the tightest
+    exact, tolerance, scale = posterior.mean(posterior.rows), 0.02, 3.0 ** len(states)
+    # Rows of which everything is larger, since a train is linear in every site.
+    sample = Sample([3 * x for x in states], scale * exact, torch.ones(len(exact), dtype=torch.float64))
+    cores, before = round_products(coefficients, factors, moments, 30, tolerance)
+    assert scale * (values(cores, states) - exact).square().mean().sqrt() > tolerance
+    cores, after = round_products(coefficients, factors, moments, 30, tolerance, sample)
+    distance = scale * (values(cores, states) - exact).square().mean().sqrt().item()
+    assert after.distance == pytest.approx(distance, rel=1e-6)
+    assert after.distance <= tolerance
     assert sum(before.bonds) < sum(after.bonds)
     assert after.discarded < before.discarded
+
+
+def test_main_effects_are_a_train_beside_the_products():
+    kernel, _, data, theta = random_problem(1, rows=30, outputs=2)
+    posteriors = [
+        condition(Process(kernel, theta + step, one, Settings()), data, data.z)
+        for step, one in zip((0.0, 0.3), Settings().components, strict=False)
+    ]
+    weights, order = np.array([0.6, 0.4]), [2, 0, 1][: len(kernel.sites)]
+    coefficients, factors = coded_products(posteriors, weights, order)
+    moments = kernel.widened_moments(float(len(data.rows)))
+    states = [kernel.vectors(data.rows)[n] for n in order]
+    exact = 0.6 * posteriors[0].mean(data.rows) + 0.4 * posteriors[1].mean(data.rows)
+    cores, _ = round_products(coefficients, factors, [moments[n] for n in order], 60, 0.0)
+    torch.testing.assert_close(values(cores, states), exact, rtol=0, atol=1e-7)
+
+
+def test_a_site_that_hardly_matters_costs_next_to_nothing(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    factors = [torch.rand(50, 30, generator=generator, dtype=torch.float64) for _ in range(8)]
+    factors[2:6] = [1 + 1e-6 * factor for factor in factors[2:6]]
+    coefficients = torch.randn(50, 1, generator=generator, dtype=torch.float64)
+    moments, seen = [torch.full((30,), 1 / 30, dtype=torch.float64)] * 8, []
+    inner = rounding._compressed
+    monkeypatch.setattr(rounding, "_compressed", lambda c, f, bond: seen.extend(f) or inner(c, f, bond))
+    cores, record = round_products(coefficients, factors, moments, 50, 1e-2)
+    assert [factor.shape[1] for factor in seen[2:6]] == [1] * 4
+    assert seen[1].shape[1] > 4
+    assert record.discarded <= 1e-2
+    assert independent_error(cores, coefficients, factors, [torch.diag(m) for m in moments]) ** 0.5 <= 1.05e-2
 
 
 @pytest.mark.parametrize("sites", [1, 2, 3, 5])

@@ -29,7 +29,7 @@ from restt.estimators.class_rows import ClassRows
 from restt.prior.fitting import Objective, climb, side_by_side
 from restt.prior.gp import Data, Posterior, Process
 from restt.prior.kernel import Kernel, relevance_of
-from restt.prior.rounding import diagonal_module, round_products, train_values
+from restt.prior.rounding import Sample, diagonal_module, round_products
 from restt.prior.settings import Component, Settings
 
 # The logit of a straight line's share that is as good as 1; the logarithm of a relevance that is as good as 0.
@@ -204,17 +204,10 @@ class LogitSum:
         exact = sum((one.mean(sample.codes) for one in self.posteriors), torch.zeros(()))
         for vectors, effect in zip(states, self.effects, strict=True):
             exact = exact - vectors @ effect
-        weights = torch.from_numpy(sample.weights / sample.weights.sum())
-        states = [states[n] for n in order]
-
-        def distance(cores: list[Tensor]) -> float:
-            return float((weights @ (train_values(cores, states) - exact).square()).mean().sqrt())
-
+        measured = Sample([states[n] for n in order], exact, torch.from_numpy(sample.weights))
         bonds = [*(bond for bond in settings.first_bonds if bond < largest), largest]
         for left, bond in zip(reversed(range(len(bonds))), bonds, strict=True):
-            cores, rounding = round_products(
-                coefficients, factors, moments, bond, settings.tolerance, distance=distance
-            )
+            cores, rounding = round_products(coefficients, factors, moments, bond, settings.tolerance, measured)
             # A bond of twice the size has seldom less than a quarter of the error.
             least, most = settings.tolerance, np.inf if patient else settings.tolerance * 4.0**left
             if not least < rounding.distance <= most:

@@ -16,13 +16,14 @@ from restt._common.errors import check_int
 from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 from restt.prior.calibration import fit_predictive
+from restt.prior.coded import coded_products
 from restt.prior.fitting import Members, condition_members, fit_members, weighted
 from restt.prior.gp import Data, Posterior, condition_iteratively
 from restt.prior.kernel import Kernel, Prior
 from restt.prior.predictive import Predictive
 from restt.prior.rounding import (
     Rounding,
-    coded_products,
+    Sample,
     diagonal_module,
     residual_module,
     round_products,
@@ -280,16 +281,11 @@ def _train_of(
     coefficients, factors = coded_products(posteriors, members.weights, order)
     moments = kernel.widened_moments(float(weights.sum()))
 
-    def moved(cores: Sequence[Tensor]) -> np.ndarray:
-        return np.asarray((train_values(cores, [states[n] for n in order]) - exact).numpy())
-
-    def distance(cores: Sequence[Tensor]) -> float:
-        return float(np.sqrt(np.average(moved(cores) ** 2, axis=0, weights=weights).mean()))
-
     measures = [moments[n].to(coefficients) for n in order]
-    cores, rounding = round_products(coefficients, factors, measures, largest, allowed, distance, first)
+    sample = Sample([states[n] for n in order], exact, torch.from_numpy(weights))
+    cores, rounding = round_products(coefficients, factors, measures, largest, allowed, sample, first)
     if bond_dim != "auto" or dense or rounding.distance <= tolerance:
-        return residual_module(cores), rounding, moved(cores)
+        return residual_module(cores), rounding, (train_values(cores, sample.states) - exact).numpy()
     module = diagonal_module(posteriors, members.weights, order)
     rounding = Rounding(module.bond_dim, (module.bond_dim,) * (len(order) - 1), 0.0, 0.0, kind="diagonal")
     return module, rounding, np.zeros(exact.shape)
