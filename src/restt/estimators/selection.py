@@ -32,6 +32,7 @@ from restt.estimators.targets import Labels
 from restt.module import ResTT
 from restt.prior import Settings as PriorSettings
 from restt.prior.fitting import side_by_side
+from restt.prior.laplace import LogitPosterior
 from restt.prior.rounding import residual_module
 from restt.prior.sites import hat_map
 
@@ -52,6 +53,7 @@ class Selected:
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
     loss: float | None  # that of the average; None where rows are too few to judge by
     rounding_error: float  # root mean square by which rounding moved its logits on the rows
+    posterior: LogitPosterior | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,8 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
     # A random error of the logits costs about half of its variance times p (1 - p), at most a quarter.
     if loss is not None and kernel_loss < loss + error**2 / 8:
         weights, loss, error, precision = kernel_weights, kernel_loss, 0.0, "float64"
-        module = with_run(solved_with(weights).diagonal(order)).to(device.device)
+        solved = solved_with(weights)
+        module = with_run(solved.diagonal(order)).to(device.device)
     else:
         shares = dict(zip(penalties, weights[first:].tolist(), strict=True))
         module = _averaged(_members(rows, order, solved, products, trains, shares), device)
@@ -125,6 +128,7 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         dict(zip(judged.names, losses, strict=True)),
         loss,
         error,
+        solved.posterior(float(weights[0])),
     )
 
 
