@@ -72,6 +72,10 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     fit_report_ : dict
         What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss, and by how much rounding
         the processes moved the average's logits on the rows. It prints as a few lines.
+    posterior_ : restt.prior.laplace.LogitPosterior or None
+        Laplace posteriors of the averaged Gaussian processes, for error bars of explanations; trained trains have none.
+        Of more than 768 rows it is kept on a sample, of more than four classes on fewer rows. None where no Gaussian
+        process has a share, and in models saved before 1.0.0rc4.
     module_, encoding_, feature_importances_, n_features_in_, feature_names_in_
         As in :class:`ResTTRegressor`.
 
@@ -122,6 +126,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
                 found = select(given, made, target, seed)
         made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
         made.precision_, made.candidates_ = found.precision, found.candidates
+        made.posterior_ = found.posterior
         made.site_means_ = found.encoding.site_means
         made.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
         made.fit_report_ = FitReport(

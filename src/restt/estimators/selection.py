@@ -32,6 +32,7 @@ from restt.estimators.targets import Labels
 from restt.module import ResTT
 from restt.prior import Settings as PriorSettings
 from restt.prior.fitting import side_by_side
+from restt.prior.laplace import LogitPosterior
 from restt.prior.rounding import residual_module
 from restt.prior.sites import hat_map
 
@@ -52,6 +53,7 @@ class Selected:
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
     loss: float | None  # that of the average; None where rows are too few to judge by
     rounding_error: float  # root mean square by which rounding moved its logits on the rows
+    posterior: LogitPosterior | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +101,8 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         solved.constant[:] += weights[0] * rows.shares
         return solved
 
-    precision = device.precision
-    with fitting_threads(float(len(sample)) ** 2 * len(rows.sites)):
+    precision, work = device.precision, float(len(sample)) ** 2 * len(rows.sites)
+    with fitting_threads(work):
         solved = solved_with(weights)
         may_stay = rows.bond is None and loss is not None and not weights[first:].any()
         products, error = solved.product_cores(order, rows.bond or own.largest_bond, patient=not may_stay)
@@ -109,8 +111,10 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         kernel_weights, kernel_loss = judged.average(sample.judged, own.train_cost, trains=False)
     # A random error of the logits costs about half of its variance times p (1 - p), at most a quarter.
     if loss is not None and kernel_loss < loss + error**2 / 8:
+        with fitting_threads(work):
+            solved = solved if (kernel_weights == weights).all() else solved_with(kernel_weights)
+            module = with_run(solved.diagonal(order)).to(device.device)
         weights, loss, error, precision = kernel_weights, kernel_loss, 0.0, "float64"
-        module = with_run(solved_with(weights).diagonal(order)).to(device.device)
     else:
         shares = dict(zip(penalties, weights[first:].tolist(), strict=True))
         module = _averaged(_members(rows, order, solved, products, trains, shares), device)
@@ -125,6 +129,7 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
         dict(zip(judged.names, losses, strict=True)),
         loss,
         error,
+        solved.posterior(float(weights[0])),
     )
 
 
