@@ -26,7 +26,7 @@ from restt.train import TrainConfig, train
 from restt_paper.images.sites import pixel_sites
 from restt_paper.images.training import Images, load_images, split_rows, training_rows
 
-TASKS, SITES, BATCH, EPOCHS, RATES, PLACES = 10, 196, 60, 60, (1e-3, 3e-3), (0, 98)
+TASKS, SITES, BATCH, EPOCHS, RATES, PLACES = 10, 196, 60, 100, (3e-4, 1e-3, 3e-3), (0, 98)
 TEST_ROWS_AT_ONCE = 500
 
 
