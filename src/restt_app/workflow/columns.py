@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from restt._common.errors import shown
-from restt_app.workflow.layouts import WHOLE, candidates, is_layout, parsed, remedy
+from restt_app.workflow.layouts import WHOLE, candidates, is_layout, moments, parsed, remedy
 
 # A column whose values nearly all differ names its rows; fewer rows than this say nothing.
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 20, 0.5
@@ -92,7 +92,7 @@ class Column:
         """Inputs of the model by name, from :meth:`values`."""
         if self.kind != "date" or len(self.inputs) < 2:
             return {self.name: values}
-        times = pd.Series(pd.to_datetime(values, unit="D", origin="unix"))
+        times = moments(values)
         parts = {
             self.name: values,
             f"{self.name} month": times.dt.month.to_numpy(dtype=np.float64, na_value=np.nan),
@@ -160,7 +160,7 @@ def _ends(kind: str, unique: np.ndarray) -> list[Any]:
     ends = [float(unique[0]), float(unique[-1])]
     if kind == "number":
         return ends
-    return [pd.Timestamp(day, unit="D").isoformat(sep=" ").removesuffix(" 00:00:00") for day in ends]
+    return [moment.isoformat(sep=" ").removesuffix(" 00:00:00") for moment in moments(np.array(ends))]
 
 
 def _counts_rows(name: str, unique: np.ndarray) -> bool:

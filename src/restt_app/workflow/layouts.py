@@ -67,7 +67,7 @@ def joined(before: str, core: str, behind: str) -> str:
 def is_layout(kind: str, layout: str) -> bool:
     """Whether columns of this kind can be written in this layout."""
     if kind == "date":
-        return layout == ISO or {"%Y", "%m", "%d"} <= set(re.findall("%.", layout.replace("%b", "%m")))
+        return layout == ISO or {"%Y", "%m", "%d"} <= set(re.findall("%.", re.sub("%[bB]", "%m", layout)))
     if kind != "number":
         return layout in (BOOLEANS if kind == "boolean" else TEXT[1:])
     try:
@@ -120,6 +120,7 @@ def candidates(text: str) -> list[tuple[str, str]]:
         warnings.simplefilter("ignore", UserWarning)  # both orders are asked for
         guessed = (guess_datetime_format(text, dayfirst=first) for first in (True, False))
         dates += [layout for layout in guessed if layout and is_layout("date", layout) and "%Y-%d" not in layout]
+    dates += [layout.replace("%B", "%b") for layout in dates]  # May is its own abbreviation
     pairs = {"number": numbers, "boolean": BOOLEANS, "date": dict.fromkeys(dates)}
     return [*((kind, layout) for kind, layouts in pairs.items() for layout in layouts), TEXT]
 
@@ -186,7 +187,20 @@ def _dates(texts: Any, layout: str) -> np.ndarray:
 
 
 def _days(times: Any) -> np.ndarray:
-    return np.asarray((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
+    # In seconds: nanoseconds reach from 1677 to 2262 only.
+    return np.asarray((times - pd.Timestamp(0, unit="s", tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
+
+
+def moments(days: np.ndarray) -> Any:  # (B,)
+    """Times of days since 1970 as a pandas series, to the millisecond, which floats hold in any year of four digits.
+
+    >>> moments(np.array([-354284.25, np.nan]))[0]
+    Timestamp('1000-01-01 18:00:00')
+    """
+    times = np.full(days.shape, np.datetime64("NaT", "ms"))
+    there = ~np.isnan(days)
+    times[there] = np.round(days[there] * 86_400e3).astype("int64").astype("datetime64[ms]")
+    return pd.Series(times)
 
 
 def is_text(series: Any) -> bool:
