@@ -65,6 +65,8 @@ class Column:
         """
         values, wrong = parsed(series, self.kind, self.layout)
         if not wrong.any():
+            if self.kind == "number":
+                _refuse_infinite(self.name, values, first_row)
             return values
         row = int(wrong.argmax())
         what = {"number": "numbers", "date": "dates", "boolean": self.layout.replace("/", " or ")}[self.kind]
@@ -128,9 +130,7 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         counts = counts[counts > 0].sort_values(ascending=False, kind="stable")
         distinct, content = len(counts), {"levels": [str(level) for level in counts.index[:LISTED_LEVELS]]}
     else:
-        if np.isinf(values).any():
-            row = int(np.isinf(values).argmax()) + 1
-            raise ValueError(f"column {name!r} holds an infinite value in row {row}: correct it, or leave it empty")
+        _refuse_infinite(name, values, 1)
         unique = np.unique(values[~np.isnan(values)])
         distinct, content = len(unique), {"range": _ends(kind, unique)} if len(unique) else {}
     reason = ""
@@ -154,6 +154,12 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         inputs += [f"{name} {part}" for part in parts]
         note = "days since 1970" + "".join(f", {part} ({PARTS[part]})" for part in parts)
     return Column(name, kind, layout, missing, distinct, **content, inputs=inputs, note=note)
+
+
+def _refuse_infinite(name: str, values: np.ndarray, first_row: int) -> None:
+    if np.isinf(values).any():
+        row = first_row + int(np.isinf(values).argmax())
+        raise ValueError(f"column {name!r} holds an infinite value in row {row}: correct it, or leave it empty")
 
 
 def _ends(kind: str, unique: np.ndarray) -> list[Any]:

@@ -96,6 +96,7 @@ def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree
             {},
             "column 'girth' must hold numbers as in the fit, got 'wide' in row 1",
         ),
+        (lambda frame: frame.assign(girth=np.inf), {}, "column 'girth' holds an infinite value in row 1: correct it"),
         (lambda frame: frame.iloc[:0], {}, "no rows"),
         (lambda frame: frame, {"interval": 1.5}, "interval must lie between 0 and 1"),
         (lambda frame: frame, {"carry": ["id"]}, "carry names the column 'id'"),
