@@ -213,9 +213,13 @@ def is_text(series: Any) -> bool:
 def _parsed_typed(series: Any, kind: str, layout: str, there: np.ndarray) -> tuple[Any, np.ndarray]:
     """Parse a column that has a type of its own, as in data frames and Parquet files."""
     own, fits = typed_kind(series), np.zeros(len(series), dtype=bool)
-    if kind == "category" or kind == own == "boolean":
+    if kind == "category":
         texts = [label_text(value) if known else None for value, known in zip(series.tolist(), there, strict=True)]
-        return pd.Categorical(texts, categories=["false", "true"] if kind == "boolean" else None), fits
+        return pd.Categorical(texts), fits
+    if kind == own == "boolean":
+        yes, no = layout.split("/")
+        texts = [(yes if value else no) if known else None for value, known in zip(series, there, strict=True)]
+        return pd.Categorical(texts, categories=sorted((yes, no))), fits
     if kind == own == "date":
         return _days(pd.to_datetime(series, utc=True)), fits
     if kind == "number" and own in ("number", "boolean") and split(layout)[::2] == ("", ""):

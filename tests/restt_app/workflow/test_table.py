@@ -249,6 +249,7 @@ def test_a_new_table_is_read_by_the_old_ones_columns(tmp_path):
     assert frame["x"].tolist() == [1.5, 7.0]
     assert model_frame(columns, new.assign(x=["05", "1"]))["x"].tolist() == [5.0, 1.0]
     assert frame["b"].tolist() == ["no", "yes"]
+    assert model_frame(columns, new.assign(b=[False, True]))["b"].tolist() == ["no", "yes"]
     assert frame["c"].isna().tolist() == [False, True]
     with pytest.raises(ValueError, match="column 'x' must hold numbers as in the fit, got 'seven' in row 12"):
         model_frame(columns, new.assign(x=["1", "seven"]), first_row=11)
