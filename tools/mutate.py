@@ -6,7 +6,9 @@ A mutant flips a comparison, a sign or and/or, drops a `not`, or changes a const
 mirrored folder and the doctests run once under a profiler that notes which functions each test calls; a mutant is given
 those that call its function, the quick ones first. It is killed if one of them fails or needs more processor time than
 is allowed, survives if none does, and is unreached if no test calls its function. All counts and mutants are written to
-results/mutants.json. A run that was stopped goes on where it was.
+results/mutants.json, apart for each seed. A run that was stopped goes on where it was. --again runs the tests of today
+for the mutants that were not killed and notes it beside the first verdict; tests written after a sample was seen are
+judged by another seed.
 """
 
 from __future__ import annotations
@@ -80,6 +82,12 @@ def mutants(folder: Path) -> list[Mutant]:
     return candidates
 
 
+def place_of(mutant: Mutant) -> str:
+    """How a mutant is named in the results file."""
+    file, number, _, how = mutant
+    return f"{file}:{how} (node {number})"
+
+
 def change(node: ast.AST, *, apply: bool = True) -> str | None:
     """Change a node in place and describe the change; None where there is nothing to change."""
     operator = node.ops[0] if isinstance(node, ast.Compare) else getattr(node, "op", None)
@@ -137,7 +145,7 @@ def calls_of_tests(copies: Copies, package: str, work: Path, seconds: int, pool:
     def watch(path: Path) -> None:
         file = path.relative_to(ROOT)
         stored = work / "calls" / f"{file.as_posix().replace('/', '-')}.json"
-        if not stored.exists():
+        if not stored.exists() or stored.stat().st_mtime < path.stat().st_mtime:
             copy = copies.idle.pop()
             where = {"MUTATE_SOURCE": f"{copy / source}{os.sep}", "MUTATE_CALLS": str(stored)}
             copies.pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], seconds, **where)
@@ -156,6 +164,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--budget", type=int, default=60, help="seconds of tests for a mutant; default 60")
     parser.add_argument("--per-file", type=int, default=600, help="processor seconds to profile a file of tests")
+    parser.add_argument("--again", action="store_true", help="judge those of the sample again that were not killed")
     parser.add_argument("--work", type=Path, help="folder of copies and calls; default build/mutants-PACKAGE")
     asked = parser.parse_args()
     source, _ = FOLDERS[asked.package]
@@ -164,47 +173,52 @@ def main() -> None:
     origin = provenance(seed=asked.seed, command=f"{command} --per-file {asked.per_file}")
     copies, lock = Copies(work, asked.workers), threading.Lock()
     content = json.loads(OUT.read_text()) if OUT.exists() else {"packages": {}}
-    judged = {item["place"]: item for item in content["packages"].get(asked.package, {}).get("mutants", [])}
+    sample = content["packages"].setdefault(asked.package, {}).setdefault(f"seed {asked.seed}", {"provenance": origin})
+    judged = {item["place"]: item for item in sample.get("mutants", [])}
 
-    def judge(mutant: Mutant) -> None:
-        file, number, line, how = mutant
-        place = f"{file}:{how} (node {number})"
-        if place in judged:
-            return
+    def verdict_of(file: str, number: int, line: int) -> tuple[str, int]:
         reach = sorted((seconds, test) for test, (own, seconds) in calls.items() if f"{file}:{line}" in own)
         chosen = [test for k, (_, test) in enumerate(reach) if sum(s for s, _ in reach[: k + 1]) <= asked.budget]
-        verdict = "unreached"
-        if chosen:
-            copy = copies.idle.pop()
-            path = copy / source / file
-            text = path.read_text(encoding="utf-8")
-            tree = ast.parse(text)
-            change(list(ast.walk(tree))[number])
-            path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
-            code = copies.pytest(copy, chosen, 3 * asked.budget + 60)
-            verdict = {0: "survived", 1: "killed", 2: "killed"}.get(code, "killed" if code < 0 else "not viable")
-            path.write_text(text, encoding="utf-8")
-            copies.idle.append(copy)
+        if not chosen:
+            return "unreached", 0
+        copy = copies.idle.pop()
+        path = copy / source / file
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        change(list(ast.walk(tree))[number])
+        path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
+        code = copies.pytest(copy, chosen, 3 * asked.budget + 60)
+        path.write_text(text, encoding="utf-8")
+        copies.idle.append(copy)
+        return {0: "survived", 1: "killed", 2: "killed"}.get(code, "killed" if code < 0 else "not viable"), len(chosen)
+
+    def judge(mutant: Mutant) -> None:
+        file, number, line, _ = mutant
+        item = judged.setdefault(place_of(mutant), {"place": place_of(mutant)})
+        if "verdict" in item and (not asked.again or "killed" in (item["verdict"], item.get("again"))):
+            return
+        verdict, tests = verdict_of(file, number, line)
         with lock:
-            judged[place] = {"place": place, "verdict": verdict, "tests": len(chosen)}
-            counts = Counter(item["verdict"] for item in judged.values())
-            viable = len(judged) - counts["not viable"]
+            item |= {"again": verdict} if "verdict" in item else {"verdict": verdict, "tests": tests}
+            done = sorted((item for item in judged.values() if "verdict" in item), key=lambda item: item["place"])
+            counts = Counter(item["verdict"] for item in done)
+            since = sum(item.get("again") == "killed" for item in done)
+            viable = len(done) - counts["not viable"]
             content["provenance"] = origin
-            content["packages"][asked.package] = {
-                "provenance": origin,
-                "sampled": len(judged),
-                "of": len(candidates),
-                **{verdict: counts[verdict] for verdict in ("killed", "survived", "unreached", "not viable")},
-                "killed_share": counts["killed"] / max(1, viable),
-                "mutants": sorted(judged.values(), key=lambda item: item["place"]),
-            }
+            sample.update(sampled=len(done), of=len(candidates), killed_since=since)
+            sample.update({verdict: counts[verdict] for verdict in ("killed", "survived", "unreached", "not viable")})
+            sample.update(killed_share=counts["killed"] / max(1, viable), mutants=done)
+            if asked.again:
+                sample["again"] = origin
             write_json_atomic(OUT, content)
-            print(place, verdict, f"{counts['killed']} of {viable} killed", flush=True)
+            print(item["place"], verdict, f"{counts['killed']} + {since} of {viable} killed", flush=True)
 
     candidates = mutants(ROOT / source)
     with ThreadPoolExecutor(asked.workers) as pool:
         calls = calls_of_tests(copies, asked.package, work, asked.per_file, pool)
-        list(pool.map(judge, random.Random(asked.seed).sample(candidates, min(asked.count, len(candidates)))))
+        drawn = random.Random(asked.seed).sample(candidates, min(asked.count, len(candidates)))
+        known = [mutant for mutant in candidates if place_of(mutant) in judged]  # the code may have changed since
+        list(pool.map(judge, known if asked.again else drawn))
 
 
 if __name__ == "__main__":
