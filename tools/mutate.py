@@ -16,19 +16,16 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import multiprocessing
 import os
 import random
 import resource
 import shutil
-import subprocess
 import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "results" / "mutants.json"
@@ -62,6 +59,8 @@ def pytest_runtest_logreport(report):
         content = {test: [sorted(calls[test] | setups), spent] for test, spent in seconds.items()}
         json.dump(content, open(os.environ["MUTATE_CALLS"], "w"))
 """
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["torch", "pandas", "scipy.stats", "sklearn.ensemble"])
 Mutant = tuple[str, int, int, str]  # file, number of the node, first line of its function, description
 
 
@@ -125,14 +124,26 @@ class Copies:
 
     def pytest(self, copy: Path, arguments: list[str], seconds: int, **environment: str) -> int:
         """Exit code of pytest; negative where it used more processor seconds than allowed."""
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
-        own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy}/src:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
+        process = SERVER.Process(target=_pytest, args=(str(copy), arguments, seconds, environment))
+        process.start()
+        process.join()
+        return process.exitcode or 0
 
-        def limited() -> None:
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
 
-        environment = {**os.environ, **own, **environment}
-        return subprocess.run(words, cwd=copy, env=environment, capture_output=True, preexec_fn=limited).returncode
+def _pytest(copy: str, arguments: list[str], seconds: int, environment: dict[str, str]) -> None:
+    """In a fork that has the large packages, but nothing of restt yet."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.chdir(copy)
+    sys.path[:0] = [f"{copy}/src", copy]
+    sys.dont_write_bytecode = True
+    os.environ.update(environment, PYTHONPATH=f"{copy}/src:{copy}", PYTHONDONTWRITEBYTECODE="1")
+    import pytest
+
+    words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+    os._exit(int(pytest.main(words)))
 
 
 def calls_of_tests(copies: Copies, package: str, work: Path, seconds: int, pool: ThreadPoolExecutor) -> dict[str, list]:
@@ -142,17 +153,18 @@ def calls_of_tests(copies: Copies, package: str, work: Path, seconds: int, pool:
     (work / "calls").mkdir(parents=True, exist_ok=True)
     calls: dict[str, list] = {}
 
-    def watch(path: Path) -> None:
-        file = path.relative_to(ROOT)
-        stored = work / "calls" / f"{file.as_posix().replace('/', '-')}.json"
-        if not stored.exists() or stored.stat().st_mtime < path.stat().st_mtime:
+    def watch(files: list[Path]) -> None:
+        name = "doctests" if files == doctests else files[0].relative_to(ROOT).as_posix().replace("/", "-")
+        stored = work / "calls" / f"{name}.json"
+        if not stored.exists() or stored.stat().st_mtime < max(path.stat().st_mtime for path in files):
             copy = copies.idle.pop()
             where = {"MUTATE_SOURCE": f"{copy / source}{os.sep}", "MUTATE_CALLS": str(stored)}
-            copies.pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], seconds, **where)
+            words = ["-p", "mutate_plugin", "--maxfail=99", *(str(path.relative_to(ROOT)) for path in files)]
+            copies.pytest(copy, words, seconds, **where)
             copies.idle.append(copy)
         calls.update(json.loads(stored.read_text()) if stored.exists() else {})
 
-    list(pool.map(watch, (*sorted((ROOT / tests).rglob("test_*.py")), *doctests)))
+    list(pool.map(watch, [doctests, *([path] for path in sorted((ROOT / tests).rglob("test_*.py")))]))
     return calls
 
 
@@ -167,6 +179,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="judge those of the sample again that were not killed")
     parser.add_argument("--work", type=Path, help="folder of copies and calls; default build/mutants-PACKAGE")
     asked = parser.parse_args()
+    # The server of forks imports this file as well, and a fork has to import the restt of its own copy.
+    from restt._common.files import write_json_atomic
+    from restt._common.provenance import provenance
+
+    os.environ["OMP_NUM_THREADS"] = "1"
     source, _ = FOLDERS[asked.package]
     work = (asked.work or ROOT / "build" / f"mutants-{asked.package}").resolve()
     command = f"python tools/mutate.py {asked.package} --count {asked.count} --budget {asked.budget}"
