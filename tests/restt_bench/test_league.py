@@ -170,7 +170,7 @@ def test_models_get_categories_as_categories(coded):
 
 @pytest.mark.parametrize("name", sorted(league_models.OPTIONAL))
 def test_optional_packages_take_part_where_they_are_installed(name, coded, monkeypatch):
-    monkeypatch.setattr(league_models, "_is_installed", lambda module: module == league_models.OPTIONAL[name][0])
+    monkeypatch.setattr(league_models, "_is_installed", lambda module: module == league_models.OPTIONAL[name])
     assert set(models(coded, 0)) - set(models(coded, 0, optional=False)) == {name}
 
 
