@@ -13,7 +13,7 @@ def test_every_c_file_is_built(monkeypatch):
     monkeypatch.setattr(build, "library", lambda source: built.append(source.name))
     monkeypatch.setattr(build, "problem", lambda dtype: built.append(str(dtype)))
     assert list(restt.warm_up("cpu")) == ["C code"]
-    assert {"torch.float32", "torch.float64", "products.c", "pairs.c"} <= set(built)
+    assert {"torch.float32", "torch.float64", "products.c", "pairs.c", "columns.c"} <= set(built)
     assert "sweep.c" not in built  # it is compiled once for each type
 
 

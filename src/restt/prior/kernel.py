@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.prior.columns import LEAST_VARIANCE, NumberColumns
 from restt.prior.pairs import Rows, Tables
 from restt.prior.settings import GLOBAL, NUMBER, Layout, Settings
 from restt.prior.sites import Site
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from restt.prior.fitting import Members
     from restt.prior.gp import Process
 
-# Less variance is that of a column of one value.
-_LEAST = 1e-12
 # Places of hyper-parameters: scales of the products, relevances that columns share and their own, lengths, shares.
 _SCALES = slice(GLOBAL.index("smooth"), GLOBAL.index("joint") + 1)
 _SHARED = slice(GLOBAL.index("a"), GLOBAL.index("w") + 1)
@@ -57,29 +56,12 @@ class Kernel:
         self.sites, self.means, self.moments = tuple(sites), tuple(means), tuple(moments)
         self.numbers = [n for n, site in enumerate(sites) if site.knots is not None]
         self.categories = [n for n, site in enumerate(sites) if site.knots is None]
-        constant = sum(float(mean.max()) > 1 - _LEAST for mean in means)
+        constant = sum(float(mean.max()) > 1 - LEAST_VARIANCE for mean in means)
         self.layout = Layout(len(self.numbers), len(self.categories), outputs, constant)
-        like = means[0]
-        width = max([sites[n].width for n in self.numbers], default=0)
-        count = len(self.numbers)
-        value, rank, self._mean = (like.new_zeros(count, width) for _ in range(3))
-        self._moment = like.new_zeros(count, width, width)
-        known = torch.zeros(count, width, dtype=torch.bool, device=like.device)
-        for k, n in enumerate(self.numbers):
-            seen, knots = sites[n].width, len(sites[n].positions)
-            value[k, :knots] = like.new_tensor(sites[n].values)
-            rank[k, :knots] = 2 * like.new_tensor(sites[n].positions) - value[k, :knots]
-            self._mean[k, :seen], self._moment[k, :seen, :seen] = means[n], moments[n]
-            known[k, :knots] = True
-        self._value = value
-        self._far, far_ranks = (each[:, :, None] - each[:, None, :] for each in (value, rank))
-        self._further = far_ranks - self._far
-        self._known = known[:, :, None] & known[:, None, :]
-        same = torch.eye(width, dtype=torch.bool, device=like.device) & ~self._known
-        self._same = same.to(like)
-        # A missing value is as far from the middle as others, in a direction of its own: these are distances.
-        self._apart = (~(self._known | same)).to(like)
-        self._line = self._unit((value[:, :, None] * value[:, None, :] * self._known)[None])[0]
+        like, count = means[0], len(self.numbers)
+        own_means, own_moments = ([each[n] for n in self.numbers] for each in (means, moments))
+        self.columns = NumberColumns([sites[n] for n in self.numbers], own_means, own_moments, like)
+        width = self.columns.width
         # Of the levels, entry by entry: the table is a constant plus a multiple of another one.
         sizes = [len(means[n]) for n in self.categories]
         parts = [_level_parts(means[n]) for n in self.categories]
@@ -142,17 +124,10 @@ class Kernel:
         """Standardised values of the columns of numbers, on which the noise may depend; 0 where one is missing."""
         found = [
             rows.vectors(n, self.sites[n].width + 1)[:, : len(self.sites[n].values)]  # one state more is the average
-            @ self._value[k, : len(self.sites[n].values)].clamp(-Settings.NOISE_END, Settings.NOISE_END)
+            @ self.columns.value[k, : len(self.sites[n].values)].clamp(-Settings.NOISE_END, Settings.NOISE_END)
             for k, n in enumerate(self.numbers)
         ]
         return torch.stack(found, 1) if found else rows.share.new_zeros(len(rows), 0)
-
-    def _unit(self, table: Tensor) -> Tensor:  # (…, K, I, I): centred, mean variance 1
-        means = (table @ self._mean[:, :, None])[..., 0]
-        whole = (means * self._mean).sum(-1)[..., None, None]
-        table = table - means[..., :, None] - means[..., None, :] + whole
-        variance = (self._moment * table).sum((-2, -1))
-        return table * torch.where(variance > _LEAST, 1 / variance.clamp(min=_LEAST), 0.0)[..., None, None]
 
     def tables(self, theta: Tensor) -> tuple[Tables, Tensor]:  # (4,)
         """Tables over the states that rows of the fit can be in, and the scales of the four terms."""
@@ -160,17 +135,9 @@ class Kernel:
         scale = torch.cat([common[_SCALES].exp(), torch.ones_like(common[:1])])
         parts = []
         if self.numbers:
-            sizes = (common[_SHARED, None] + numbers[:1] + numbers[_OWN]).exp()[..., None, None]  # (5, K, 1, 1)
-            length, rough_length = (-numbers[_LENGTHS]).exp()[..., None, None]
-            share, mix = numbers[_SHARES].sigmoid()[..., None, None]
-            far = torch.addcmul(self._far, mix, self._further)
-            square = far.square()
-            both = torch.stack([(-0.5 * length.square() * square).exp(), (-rough_length * far.abs()).exp()])
-            smooth, rough = self._unit(torch.where(self._known, both, self._same)).unbind()
-            smooth = torch.lerp(smooth, self._line, share)
-            joint = (-0.5 * sizes[4] * (square + self._apart)).exp()
-            sums = sizes[2] * smooth + sizes[3] * rough
-            parts.append(torch.stack([1 + sizes[0] * smooth, 1 + sizes[1] * rough, joint, sums], -1).reshape(-1, 4))
+            sizes = (common[_SHARED, None] + numbers[:1] + numbers[_OWN]).exp()
+            shape = (-numbers[_LENGTHS]).exp(), numbers[_SHARES].sigmoid()
+            parts.append(self.columns.tables(torch.cat([sizes, *shape])))
         if self.categories:
             a, j, b, r, w = (common[_SHARED, None] + levels[:1] + levels[_OWN]).exp()
             factors = torch.stack([a, j, (-0.5 * w).exp(), b + r], -1)  # (L, 4)
@@ -192,7 +159,7 @@ def _level_parts(mean: Tensor) -> tuple[Tensor, Tensor]:  # (I,) -> (I, I, 4), (
     """Base and rise of a category's table, which is linear in the four sizes of its terms."""
     eye = torch.eye(len(mean)).to(mean)
     unit, variance = eye - mean - mean[:, None] + mean.square().sum(), 1 - mean.square().sum()
-    unit = unit / variance if variance > _LEAST else 0 * unit
+    unit = unit / variance if variance > LEAST_VARIANCE else 0 * unit
     one, none = torch.ones_like(eye), torch.zeros_like(eye)
     return torch.stack([one, one, eye, none], -1), torch.stack([unit, unit, 1 - eye, unit], -1)
 

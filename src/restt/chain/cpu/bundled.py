@@ -77,7 +77,7 @@ def command(
     compiler: tuple[str, ...], source: Path, type_name: str, tuning: tuple[str, ...], output: Path
 ) -> list[str]:
     """How a compiler is called."""
-    return [*compiler, *FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread"]
+    return [*compiler, *FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread", "-lm"]
 
 
 @functools.cache
