@@ -93,10 +93,16 @@ class LogitPosterior:
     logits: np.ndarray  # (S, M, K)
 
     @classmethod
-    def of(cls, modes: Sequence[Mode], numbers: np.ndarray, weights: np.ndarray) -> LogitPosterior:
-        """The posterior of modes given rows (B, C), in a random order, and their weights (B,)."""
+    def of(cls, modes: Sequence[Mode], numbers: np.ndarray, weights: np.ndarray) -> LogitPosterior | None:
+        """The posterior of modes given rows (B, C) and their weights (B,).
+
+        Rows are in a random order after one of every class; None where classes are more than rows that may be kept.
+        """
         kernel, shares = modes[0].process.kernel, np.array([mode.weight for mode in modes])
-        kept = kept_rows(len(numbers), numbers.shape[1], modes[0].logits.shape[1], len(modes))
+        classes = modes[0].logits.shape[1]
+        kept = kept_rows(len(numbers), numbers.shape[1], classes, len(modes))
+        if kept < classes:
+            return None
         return cls(
             kernel,
             torch.stack([mode.process.theta for mode in modes]),
