@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import factorial
 
@@ -14,7 +15,7 @@ from scipy.special import softmax
 from restt import ResTTClassifier
 from restt.explain.sweeps import legendre
 from restt.prior.functionals import path_deviations, posterior_draws, product_covariance
-from restt.prior.laplace import CONSTANT, LogitPosterior, kept_rows
+from restt.prior.laplace import CONSTANT, LogitPosterior, Mode, kept_rows
 
 
 def table(classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -153,13 +154,29 @@ def test_logits_that_are_kept_are_modes(posterior):
         assert rest.std(axis=0).max() < 0.05 * logits.std()  # searches end at a millionth of the loss
 
 
-def test_a_sample_counts_as_all_rows():
+def test_inducing_rows_and_a_sample_count_as_all_rows(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((400, 2))
     model = ResTTClassifier(effort="quick", random_state=0).fit(x, x[:, 0] + rng.standard_normal(400) > 0)
-    assert kept_rows(400, 2, 2, 3) == len(model.posterior_.numbers) == 400
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("restt.prior.laplace.MOST_ROWS", 200)
-        half = ResTTClassifier(effort="quick", random_state=0).fit(x, x[:, 0] + rng.standard_normal(400) > 0)
-    assert len(half.posterior_.numbers) == 200
-    assert half.posterior_.row_weights.sum() == pytest.approx(400)
+    whole = model.posterior_
+    assert kept_rows(400, 2, 2, len(whole.weights)) == len(whole.numbers) == 400
+    nodes, weights = legendre(1, torch.zeros((), dtype=torch.float64))
+    way = [
+        x[:5] - mean for x, mean in zip(whole.kernel.vectors(whole.contrasts.inducing), whole.kernel.means, strict=True)
+    ]
+    given = list(whole.kernel.means), way, nodes, weights.expand(5, -1)
+    expected = path_deviations(whole.outputs[0], *given)
+    monkeypatch.setattr("restt.prior.laplace.MOST_INDUCING", 100)
+    induced = replace(whole)
+    assert len(induced.numbers) == 100
+    assert len(induced.contrasts.roots[0]) == 100
+    torch.testing.assert_close(path_deviations(induced.outputs[0], *given), expected, rtol=0.1, atol=0.0)
+    monkeypatch.setattr("restt.prior.laplace.MOST_UNKNOWNS", 200)
+    members = [
+        Mode(whole._process(member, 1.0), share, factor, whole.logits[member])
+        for member, (share, factor) in enumerate(zip(whole.weights, whole.factors, strict=True))
+    ]
+    half = LogitPosterior.of(members, whole.table, whole.row_weights)
+    assert half.logits.shape[1] == 200
+    assert half.row_weights.sum() == pytest.approx(400)
+    torch.testing.assert_close(path_deviations(half.outputs[0], *given), expected, rtol=0.2, atol=0.0)

@@ -29,7 +29,7 @@ from restt.estimators.class_rows import ClassRows
 from restt.prior.fitting import Objective, climb, side_by_side
 from restt.prior.gp import Data, Posterior, Process
 from restt.prior.kernel import Kernel, relevance_of
-from restt.prior.laplace import MOST_ROWS, LogitPosterior, Mode
+from restt.prior.laplace import MOST_UNKNOWNS, LogitPosterior, Mode
 from restt.prior.rounding import Sample, diagonal_module, round_products
 from restt.prior.settings import Component, Settings
 
@@ -140,7 +140,7 @@ class Kernels:
             starts = None if before is None else before.modes[used, -1:]
             penalties = [settings.penalties[place] for place in used.tolist()]
             modes = class_modes(rows, axes, [np.arange(len(rows))], penalties, starts)[:, 0]
-            logits = replace(axes, values=axes.values[:MOST_ROWS]).logits(modes).numpy()
+            logits = replace(axes, values=axes.values[:MOST_UNKNOWNS]).logits(modes).numpy()
             factors = [1 / (penalty * axes.size) for penalty in penalties]
             parts = zip(torch.from_numpy(share)[used].tolist(), factors, logits, strict=True)
             found_modes += [Mode(self.processes[kind], *each) for each in parts]

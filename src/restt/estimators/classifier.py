@@ -75,8 +75,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         the processes moved the average's logits on the rows. It prints as a few lines.
     posterior_ : restt.prior.laplace.LogitPosterior or None
         Laplace posteriors of the averaged Gaussian processes, for error bars of explanations; trained trains have none.
-        Of more than 768 rows it is kept on a sample, of more than four classes on fewer rows. None where no Gaussian
-        process has a share, and in models saved before 1.0.0rc4.
+        Of more than 2,304 rows, divided by K - 1 for K classes, it is kept on a sample. None where no Gaussian
+        process has a share, with one class or more than 48, and in models saved before 1.0.0rc4.
     fit_rows_ : FitRows or None
         The rows of the fit, for :meth:`partial_fit`; None after a training by gradients, of more than 20,000 rows, and
         in a model that was read from a file.

@@ -102,11 +102,12 @@ class LocalExplanation(Scaled, Printed):
 
     @cached_property
     def std(self) -> np.ndarray | None:  # (B, N, O)
-        """Posterior standard deviation of the values of a closed-form regressor, computed when first asked for.
+        """Posterior standard deviation of the values of an estimator in closed form, computed when first asked for.
 
-        Exact on the latent scale given hyper-parameters and inducing rows, to first order in y's units. None for a
-        model without a closed-form posterior: classifiers (of the Gaussian processes in a ResTTClassifier only the
-        modes are kept), trained models, modules and trees.
+        Exact on the latent scale given hyper-parameters and inducing rows, to first order in y's units. Of a
+        ResTTClassifier it is that of the Laplace approximation of its Gaussian processes; trains in the average add
+        what their mean differs by. None for a model without a closed-form posterior: a ResTTClassifier of trains alone,
+        trained models, modules and trees.
         """
         link = None if self.scale == "latent" else self.link
         values = self.values if self.latent is None else self.latent.values

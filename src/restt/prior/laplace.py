@@ -8,6 +8,9 @@ block diagonal, G_i = w_i B (diag p_i - p_i p_iᵀ) Bᵀ, so that the posterior 
 
 (Rasmussen and Williams 2006, sections 3.4 and 3.5; the classes coupled). An output of coefficients b, a class's logit
 or the log-odds of two, is b·g: its prior covariance is |b|² κ, and W (1 ⊗ b)/|b|² is the root of what rows take away.
+
+Of many rows X the first ones are inducing rows Z: with K_XZ K_ZZ⁻¹ K_ZX in the place of their covariance, and
+W = L⁻¹ G^½ (K_XZ K_ZZ⁻¹ ⊗ 1) over Z, which loses what X say beyond Z.
 """
 
 from __future__ import annotations
@@ -30,21 +33,20 @@ from restt.prior.sites import Site, rows_of
 
 # Variance of the constant of each contrast. A fit has no prior of it; this one is as good as none.
 CONSTANT = 100.0
-# Rows of a posterior at most, times the contrasts, and numbers of a file (1.5 MB as text): limits of time and memory.
-MOST_ROWS, MOST_UNKNOWNS, MOST_NUMBERS = 768, 2304, 140_000
+# Rows of a posterior times the contrasts, inducing rows, and numbers of a file (1.5 MB): limits of time and memory.
+MOST_UNKNOWNS, MOST_INDUCING, MOST_NUMBERS = 2304, 768, 140_000
 # On the diagonal of a kernel that logits are interpolated with, relative to it: they are of float32.
 _NUGGET = 1e-10
-_ARRAYS = ("factors", "weights", "numbers", "row_weights", "logits")
+_ARRAYS = ("factors", "weights", "table", "row_weights", "logits")
 
 
 def kept_rows(rows: int, columns: int, classes: int, members: int) -> int:
     """How many rows a posterior is kept on.
 
     >>> kept_rows(350, 13, 2, 3), kept_rows(5000, 13, 2, 3), kept_rows(5000, 13, 26, 3)
-    (350, 768, 92)
+    (350, 2304, 92)
     """
-    by_file = MOST_NUMBERS // (columns + members * classes)
-    return max(1, min(rows, MOST_ROWS, MOST_UNKNOWNS // max(classes - 1, 1), by_file))
+    return max(1, min(rows, MOST_UNKNOWNS // (classes - 1), MOST_NUMBERS // (columns + members * classes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +90,21 @@ class LogitPosterior:
     factors: np.ndarray  # (S,): of the kernel
     weights: np.ndarray  # (S,), of sum 1
     share: float  # of these members in the average; the rest are trained
-    numbers: np.ndarray  # (M, C)
-    row_weights: np.ndarray  # (M,)
-    logits: np.ndarray  # (S, M, K)
+    table: np.ndarray  # (B, C)
+    row_weights: np.ndarray  # (B,)
+    logits: np.ndarray  # (S, B, K)
 
     @classmethod
-    def of(cls, modes: Sequence[Mode], numbers: np.ndarray, weights: np.ndarray) -> LogitPosterior:
-        """The posterior of modes given rows (B, C), in a random order, and their weights (B,)."""
+    def of(cls, modes: Sequence[Mode], table: np.ndarray, weights: np.ndarray) -> LogitPosterior | None:
+        """The posterior of modes given rows (B, C) and their weights (B,).
+
+        Rows are in a random order after one of every class; None where classes are more than rows that may be kept.
+        """
         kernel, shares = modes[0].process.kernel, np.array([mode.weight for mode in modes])
-        kept = kept_rows(len(numbers), numbers.shape[1], modes[0].logits.shape[1], len(modes))
+        classes = modes[0].logits.shape[1]
+        kept = kept_rows(len(table), table.shape[1], classes, len(modes))
+        if kept < classes:
+            return None
         return cls(
             kernel,
             torch.stack([mode.process.theta for mode in modes]),
@@ -104,7 +112,7 @@ class LogitPosterior:
             np.array([mode.factor for mode in modes]),
             shares / shares.sum(),
             float(shares.sum()),
-            numbers[:kept],
+            table[:kept],
             weights[:kept] * (weights.sum() / weights[:kept].sum()),
             np.stack([mode.logits[:kept] for mode in modes]),
         )
@@ -113,6 +121,11 @@ class LogitPosterior:
     def classes(self) -> int:
         """K."""
         return self.logits.shape[2]
+
+    @property
+    def numbers(self) -> np.ndarray:  # (M, C)
+        """The inducing rows."""
+        return self.table[:MOST_INDUCING]
 
     @cached_property
     def basis(self) -> Tensor:  # (K - 1, K)
@@ -154,15 +167,21 @@ class LogitPosterior:
     @torch.no_grad()
     def _solved(self, member: int) -> tuple[Tensor, Tensor]:  # (M·(K - 1), M·(K - 1)), (M·(K - 1), 1)
         """The root W of the contrasts' variance, and weights of the rows in their means."""
-        logits = torch.from_numpy(self.logits[member])
-        covariance = self._process(member, 1.0).covariance(rows_of(self.kernel.sites, self.numbers))
-        half = curvature_roots(logits, torch.from_numpy(self.row_weights), self.basis)  # (M, K - 1, K - 1)
-        rows, contrasts = half.shape[:2]
-        inner = torch.einsum("ihj,ik,kjl->ihkl", half, covariance, half).reshape(rows * contrasts, -1)
+        logits, rows = torch.from_numpy(self.logits[member]), rows_of(self.kernel.sites, self.table)
+        count = len(self.numbers)
+        cross = self._process(member, 1.0).covariance(rows, rows.take(slice(count)))  # (B, M)
+        half = curvature_roots(logits, torch.from_numpy(self.row_weights), self.basis)  # (B, K - 1, K - 1)
+        among = cholesky(cross[:count].clone(), _NUGGET * cross[:count].diagonal()).tril()
+        mean = torch.cholesky_solve(logits[:count] @ self.basis.T, among).reshape(-1, 1)
+        is_whole, covariance, carried = count == len(rows), cross, torch.eye(count, dtype=torch.float64)
+        if not is_whole:
+            seen = torch.linalg.solve_triangular(among, cross.T, upper=False)
+            covariance, carried = seen.T @ seen, torch.cholesky_solve(cross.T, among).T
+        inner = torch.einsum("ihj,ik,kjl->ihkl", half, covariance, half).flatten(2).flatten(0, 1)
         lower = cholesky(inner, torch.ones_like(inner[0])).tril()
-        root = torch.linalg.solve_triangular(lower, torch.block_diag(*half), upper=False)
-        lower = cholesky(covariance.clone(), _NUGGET * covariance.diagonal()).tril()
-        return root, torch.cholesky_solve(logits @ self.basis.T, lower).reshape(-1, 1)
+        image = torch.einsum("ihj,im->ihmj", half, carried).flatten(2).flatten(0, 1)
+        root = torch.linalg.solve_triangular(lower, image, upper=False)
+        return root if is_whole else torch.linalg.qr(root, mode="r").R, mean
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; the arrays are in :meth:`tensors`."""
@@ -186,7 +205,7 @@ class LogitPosterior:
         sites = [Site.from_config(site) for site in config["sites"]]
         arrays = {name: tensors[name].numpy() for name in _ARRAYS}
         members, rows, classes = arrays["logits"].shape
-        if not (members and 0 < rows <= MOST_ROWS and classes > 1 and rows * (classes - 1) <= MOST_UNKNOWNS):
+        if not (members and rows and classes > 1 and rows * (classes - 1) <= MOST_UNKNOWNS):
             raise ValueError(f"logits of {members} members, {rows} rows and {classes} classes are none of a posterior")
         means, moments = [tensors[f"mean.{n}"] for n in range(len(sites))], []
         for n, (site, mean) in enumerate(zip(sites, means, strict=True)):
@@ -195,14 +214,14 @@ class LogitPosterior:
                 raise ValueError(f"column {n} has states of shapes {tuple(mean.shape)} and {tuple(own.shape)}")
             moments.append(torch.diag(own) + torch.diag(beside, 1) + torch.diag(beside, -1) if width else own[None, :0])
         kernel = Kernel(sites, means, moments, 1 if classes == 2 else classes)
-        shapes = {"factors": (members,), "weights": (members,), "numbers": (rows, len(sites)), "row_weights": (rows,)}
+        shapes = {"factors": (members,), "weights": (members,), "table": (rows, len(sites)), "row_weights": (rows,)}
         for name, shape in shapes.items():
             if arrays[name].shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {arrays[name].shape}")
         if tensors["thetas"].shape != (members, len(kernel.layout.names)) or len(config["components"]) != members:
             raise ValueError(f"{members} members do not fit {tuple(tensors['thetas'].shape)} hyper-parameters")
         for name, array in {**arrays, "thetas": tensors["thetas"].numpy()}.items():
-            if name != "numbers" and not np.isfinite(array).all():
+            if name != "table" and not np.isfinite(array).all():
                 raise ValueError(f"{name} must be finite")
             if name in ("factors", "weights", "row_weights") and (array < 0).any():
                 raise ValueError(f"{name} must not be below 0")
