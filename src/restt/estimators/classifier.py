@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
+from restt._common.errors import shown
 from restt.estimators.class_more_rows import select_more
 from restt.estimators.class_rows import ClassSettings, with_all_classes_first
 from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
@@ -156,6 +157,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         >>> model.partial_fit(X[60:], y[60:]).fit_report_["rows"]
         90
         """
+        if classes is not None and np.ndim(classes) != 1:
+            raise ValueError(f"classes must be a list of labels, got {shown(classes)}")
         given = None if classes is None else np.unique(read_labels(classes))
         if not self.__sklearn_is_fitted__():
             return self._fitted(X, y, sample_weight, given)
