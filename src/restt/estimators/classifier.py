@@ -19,7 +19,7 @@ from restt.estimators.classes import LabelPredictions, fitted_temperature, log_l
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
 from restt.estimators.net_classifier import ResTTNetClassifier
-from restt.estimators.selection import Average, Selected, select
+from restt.estimators.selection import Selected, select
 from restt.estimators.tables import read_sample_weight
 from restt.features import Trigonometric
 
@@ -97,7 +97,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     class_weight: Any = None
 
     fit_rows_ = None  # in a model that was read from a file, as is the next
-    _average: ClassVar[Average | None] = None
+    _average = None
 
     _trained: ClassVar[str] = "ResTTNetClassifier"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
