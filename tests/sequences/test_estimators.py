@@ -95,5 +95,12 @@ def test_channels_of_the_fit_are_those_of_predict():
         model.predict(np.zeros((2, 5, 2)))
     with pytest.raises(ValueError, match="at least 28 values for memory=24"):
         ResTTForecaster().fit(np.arange(20.0))
+    with pytest.raises(ValueError, match="series must have at least one step and channel, got length 0"):
+        ResTTForecaster().fit([])
+    forecaster = ResTTForecaster(memory=2, epochs=1, random_state=0).fit(np.arange(9.0))
+    with pytest.raises(ValueError, match=r"series must have 1 channel\(s\), as in the fit, got 2"):
+        forecaster.predict(np.zeros((5, 2)))
+    with pytest.raises(ValueError, match="contains NaN"):
+        ResTTSequenceClassifier().fit(x, [0, 1, 0, 1, 0, np.nan])
     with pytest.raises(ValueError, match="two classes"):
         ResTTSequenceClassifier().fit(x, np.zeros(6))

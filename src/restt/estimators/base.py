@@ -76,7 +76,8 @@ class BaseResTT(BaseEstimator):
     posterior_: Any
     prior_: Any  # of the closed-form regressor, as are the next
     spread_: Any
-    fit_rows_: Any
+    fit_rows_: Any  # of both closed-form estimators
+    _average: Any  # of the classifier
     _before: dict[str, Any]
 
     @abstractmethod

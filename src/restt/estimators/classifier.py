@@ -12,13 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
+from restt._common.errors import shown
 from restt.estimators.class_more_rows import select_more
 from restt.estimators.class_rows import ClassSettings, with_all_classes_first
 from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
 from restt.estimators.net_classifier import ResTTNetClassifier
-from restt.estimators.selection import Average, Selected, select
+from restt.estimators.selection import Selected, select
 from restt.estimators.tables import read_sample_weight
 from restt.features import Trigonometric
 
@@ -96,7 +97,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     class_weight: Any = None
 
     fit_rows_ = None  # in a model that was read from a file, as is the next
-    _average: ClassVar[Average | None] = None
+    _average = None
 
     _trained: ClassVar[str] = "ResTTNetClassifier"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -156,6 +157,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         >>> model.partial_fit(X[60:], y[60:]).fit_report_["rows"]
         90
         """
+        if classes is not None and np.ndim(classes) != 1:
+            raise ValueError(f"classes must be a list of labels, got {shown(classes)}")
         given = None if classes is None else np.unique(read_labels(classes))
         if not self.__sklearn_is_fitted__():
             return self._fitted(X, y, sample_weight, given)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from restt._common.errors import check_int
 from restt.sequences.module import ResTTSequence
@@ -22,24 +23,32 @@ LARGEST = 3.0
 
 def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
     """Sequences from an array (B, T) or (B, T, channels), or from a list of (T,) or (T, channels) of any lengths."""
+    if not isinstance(X, Iterable):
+        raise TypeError(f"X must be an array or a list of sequences, got {type(X).__name__}")
     if isinstance(X, np.ndarray) and X.dtype != object and X.ndim not in (2, 3):
         raise ValueError(f"X must have shape (B, T) or (B, T, channels), or be a list of sequences, got {X.shape}")
     sequences: list[np.ndarray] = []
     for place, sequence in enumerate(X):
-        values = np.asarray(sequence, dtype=np.float64)
-        values = values[:, None] if values.ndim == 1 else values
-        if values.ndim != 2:
-            raise ValueError(f"sequence {place} of X must have shape (T,) or (T, channels), got {values.shape}")
-        if values.size == 0:
-            raise ValueError(f"sequence {place} of X must have at least one step and channel, got length 0")
-        if not np.isfinite(values).all():
-            raise ValueError(f"sequence {place} of X must be finite, got {values[~np.isfinite(values)][0]}")
+        values = read_series(sequence, f"sequence {place} of X")
         if sequences and values.shape[1] != (channels := sequences[0].shape[1]):
             raise ValueError(f"sequence {place} of X has {values.shape[1]} channels, the first has {channels}")
         sequences.append(values)
     if not sequences:
         raise ValueError("X must hold at least one sequence, got none")
     return sequences
+
+
+def read_series(series: Any, name: str) -> np.ndarray:  # (T, channels)
+    """One sequence (T,) or (T, channels); ValueError that names what is wrong."""
+    values = np.asarray(series, dtype=np.float64)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have shape (T,) or (T, channels), got {values.shape}")
+    if values.size == 0:
+        raise ValueError(f"{name} must have at least one step and channel, got length 0")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got {values[~np.isfinite(values)][0]}")
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +149,10 @@ class ResTTSequenceClassifier(ClassifierMixin, Trained):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to B sequences, an array (B, T) or (B, T, channels) or a list of (T,) or (T, channels), and B classes."""
         sequences = read_sequences(X)
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        labels = column_or_1d(y)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(numbers) != len(sequences):
             raise ValueError(f"y must have one class for each of the {len(sequences)} sequences, got {len(numbers)}")
         if len(self.classes_) < 2:
@@ -165,4 +177,5 @@ class ResTTSequenceClassifier(ClassifierMixin, Trained):
 
     def predict(self, X: Any) -> np.ndarray:  # (B,)
         """The most probable classes."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])

@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.utils.validation import check_is_fitted
 
 from restt._common.errors import check_int
-from restt.sequences.estimators import Scaling, Trained, read_sequences
+from restt.sequences.estimators import Scaling, Trained, read_series
 from restt.sequences.module import ResTTSequence
 from restt.train import EpochRecord, train
 
@@ -150,13 +150,15 @@ class ResTTForecaster(Trained):
             return np.concatenate([m(x).double().numpy() for m, x in zip(self.modules_, held_out, strict=True)])
 
     def _lags(self, windows: np.ndarray) -> np.ndarray:  # (B, memory, channels) -> (B, memory · channels)
+        if windows.shape[2] != (channels := len(self.scaling_.mean)):
+            raise ValueError(f"series must have {channels} channel(s), as in the fit, got {windows.shape[2]}")
         return ((windows - self.scaling_.mean) / self.scaling_.std).reshape(len(windows), -1)
 
     def _windows(self, values: np.ndarray) -> np.ndarray:  # (T, channels) -> (T - memory + 1, memory, channels)
         return np.lib.stride_tricks.sliding_window_view(values, self.memory, axis=0).swapaxes(1, 2)
 
     def _read(self, series: Any, least: int) -> np.ndarray:  # (T, channels)
-        values = read_sequences([series])[0]
+        values = read_series(series, "series")
         if len(values) < least:
             raise ValueError(f"series must have at least {least} values for memory={self.memory}, got {len(values)}")
         return values
