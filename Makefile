@@ -48,7 +48,7 @@ docs: $(STAMP)
 
 # Ten thousand damaged files for every loader; the tests have sixty.
 fuzz: $(STAMP)
-	RESTT_FUZZ=10000 $(BIN)/python -m pytest --numprocesses auto tests/fuzz
+	$(BIN)/python tools/fuzz.py
 
 # Every Python that can be had here, with the oldest and the newest dependencies.
 matrix: $(STAMP)

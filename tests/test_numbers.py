@@ -132,6 +132,16 @@ def test_pages_name_older_versions(page, file, numbers):
         )
 
 
+def test_baselines_of_tables_have_the_versions_of_the_constraints():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split(" ")[0].split("==") for line in lines if not line.startswith("#"))
+    for path in sorted(ROOT.glob("results/tabular/*.json")):
+        for name, version in re.findall(
+            r'"(lightgbm|catboost|interpret-core|tabpfn)": "([\d.]+)"', path.read_text(encoding="utf-8")
+        ):
+            assert pinned[name] == version, f"{path.name} was measured with {name} {version}"
+
+
 @pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))])
 def test_every_results_file_that_a_page_names_is_compared(page):
     if page in GENERATED:

@@ -57,6 +57,8 @@ def test_names_what_does_not_fit():
         tasks.join({"a": (np.zeros((2, 1)), [0, 1]), "b": (np.zeros((2, 2)), [0, 1])})
     with pytest.raises(ValueError, match="y of task 'a' must have 2 entries"):
         tasks.join({"a": (np.zeros((2, 1)), [0])})
+    with pytest.raises(TypeError, match="tables must be a mapping"):
+        tasks.join([(np.zeros((2, 1)), [0, 1])])
     with pytest.raises(ValueError, match="column 'task' already"):
         tasks.as_task(pd.DataFrame({"task": [1]}), "a")
     with pytest.raises(ValueError, match="without a column 'task'"):

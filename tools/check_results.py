@@ -24,9 +24,9 @@ def origins(folder: Path) -> dict[str, dict[str, Any] | None]:
     for path in sorted(folder.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         origin = content.get("provenance") if isinstance(content, dict) else None
-        # The matrix of versions has a commit in each of its runs.
+        # The matrix of versions has versions in each cell, and a commit in each run.
         cells = content.get("cells", []) if isinstance(content, dict) else []
-        runs = [run for cell in cells for run in cell.get("runs", [])]
+        runs = [{**run, "versions": cell["versions"]} for cell in cells for run in cell.get("runs", [])]
         if origin is None and runs and all("commit" in run for run in runs):
             origin = runs[-1]
         found[path.relative_to(folder).as_posix()] = origin if isinstance(origin, dict) else None
@@ -35,12 +35,14 @@ def origins(folder: Path) -> dict[str, dict[str, Any] | None]:
 
 def counts(folder: Path) -> dict[str, int]:
     """How many files there are, and how many lack a part of their provenance."""
-    kinds: Counter[str] = Counter(files=0, without_provenance=0, without_seed=0, changes_unknown=0, entered_by_hand=0)
+    names = ("files", "without_provenance", "without_versions", "without_seed", "changes_unknown", "entered_by_hand")
+    kinds: Counter[str] = Counter(dict.fromkeys(names, 0))
     for origin in origins(folder).values():
         kinds["files"] += 1
         if origin is None:
             kinds["without_provenance"] += 1
             continue
+        kinds["without_versions"] += "versions" not in origin
         kinds["without_seed"] += origin.get("seed") is None
         kinds["changes_unknown"] += origin.get("dirty") is None
         kinds["entered_by_hand"] += origin.get("commit_entered_by_hand") is True

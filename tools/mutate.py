@@ -6,7 +6,9 @@ A mutant flips a comparison, a sign or and/or, drops a `not`, or changes a const
 mirrored folder and the doctests run once under a profiler that notes which functions each test calls; a mutant is given
 those that call its function, the quick ones first. It is killed if one of them fails or needs more processor time than
 is allowed, survives if none does, and is unreached if no test calls its function. All counts and mutants are written to
-results/mutants.json. A run that was stopped goes on where it was.
+results/mutants.json, apart for each seed. A run that was stopped goes on where it was. --again runs the tests of today
+for the mutants that were not killed and notes it beside the first verdict; tests written after a sample was seen are
+judged by another seed.
 """
 
 from __future__ import annotations
@@ -14,19 +16,16 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import multiprocessing
 import os
 import random
 import resource
 import shutil
-import subprocess
 import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "results" / "mutants.json"
@@ -60,6 +59,8 @@ def pytest_runtest_logreport(report):
         content = {test: [sorted(calls[test] | setups), spent] for test, spent in seconds.items()}
         json.dump(content, open(os.environ["MUTATE_CALLS"], "w"))
 """
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["torch", "pandas", "scipy.stats", "sklearn.ensemble"])
 Mutant = tuple[str, int, int, str]  # file, number of the node, first line of its function, description
 
 
@@ -78,6 +79,12 @@ def mutants(folder: Path) -> list[Mutant]:
                 name = path.relative_to(folder).as_posix()
                 candidates.append((name, number, first[id(node)], f"{node.lineno}: {how}"))
     return candidates
+
+
+def place_of(mutant: Mutant) -> str:
+    """How a mutant is named in the results file."""
+    file, number, _, how = mutant
+    return f"{file}:{how} (node {number})"
 
 
 def change(node: ast.AST, *, apply: bool = True) -> str | None:
@@ -117,14 +124,26 @@ class Copies:
 
     def pytest(self, copy: Path, arguments: list[str], seconds: int, **environment: str) -> int:
         """Exit code of pytest; negative where it used more processor seconds than allowed."""
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
-        own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy}/src:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
+        process = SERVER.Process(target=_pytest, args=(str(copy), arguments, seconds, environment))
+        process.start()
+        process.join()
+        return process.exitcode or 0
 
-        def limited() -> None:
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
 
-        environment = {**os.environ, **own, **environment}
-        return subprocess.run(words, cwd=copy, env=environment, capture_output=True, preexec_fn=limited).returncode
+def _pytest(copy: str, arguments: list[str], seconds: int, environment: dict[str, str]) -> None:
+    """In a fork that has the large packages, but nothing of restt yet."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.chdir(copy)
+    sys.path[:0] = [f"{copy}/src", copy]
+    sys.dont_write_bytecode = True
+    os.environ.update(environment, PYTHONPATH=f"{copy}/src:{copy}", PYTHONDONTWRITEBYTECODE="1")
+    import pytest
+
+    words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+    os._exit(int(pytest.main(words)))
 
 
 def calls_of_tests(copies: Copies, package: str, work: Path, seconds: int, pool: ThreadPoolExecutor) -> dict[str, list]:
@@ -134,17 +153,18 @@ def calls_of_tests(copies: Copies, package: str, work: Path, seconds: int, pool:
     (work / "calls").mkdir(parents=True, exist_ok=True)
     calls: dict[str, list] = {}
 
-    def watch(path: Path) -> None:
-        file = path.relative_to(ROOT)
-        stored = work / "calls" / f"{file.as_posix().replace('/', '-')}.json"
-        if not stored.exists():
+    def watch(files: list[Path]) -> None:
+        name = "doctests" if files == doctests else files[0].relative_to(ROOT).as_posix().replace("/", "-")
+        stored = work / "calls" / f"{name}.json"
+        if not stored.exists() or stored.stat().st_mtime < max(path.stat().st_mtime for path in files):
             copy = copies.idle.pop()
             where = {"MUTATE_SOURCE": f"{copy / source}{os.sep}", "MUTATE_CALLS": str(stored)}
-            copies.pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], seconds, **where)
+            words = ["-p", "mutate_plugin", "--maxfail=99", *(str(path.relative_to(ROOT)) for path in files)]
+            copies.pytest(copy, words, seconds, **where)
             copies.idle.append(copy)
         calls.update(json.loads(stored.read_text()) if stored.exists() else {})
 
-    list(pool.map(watch, (*sorted((ROOT / tests).rglob("test_*.py")), *doctests)))
+    list(pool.map(watch, [doctests, *([path] for path in sorted((ROOT / tests).rglob("test_*.py")))]))
     return calls
 
 
@@ -156,55 +176,66 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--budget", type=int, default=60, help="seconds of tests for a mutant; default 60")
     parser.add_argument("--per-file", type=int, default=600, help="processor seconds to profile a file of tests")
+    parser.add_argument("--again", action="store_true", help="judge those of the sample again that were not killed")
     parser.add_argument("--work", type=Path, help="folder of copies and calls; default build/mutants-PACKAGE")
     asked = parser.parse_args()
+    # The server of forks imports this file as well, and a fork has to import the restt of its own copy.
+    from restt._common.files import write_json_atomic
+    from restt._common.provenance import provenance
+
+    os.environ["OMP_NUM_THREADS"] = "1"
     source, _ = FOLDERS[asked.package]
     work = (asked.work or ROOT / "build" / f"mutants-{asked.package}").resolve()
     command = f"python tools/mutate.py {asked.package} --count {asked.count} --budget {asked.budget}"
     origin = provenance(seed=asked.seed, command=f"{command} --per-file {asked.per_file}")
     copies, lock = Copies(work, asked.workers), threading.Lock()
     content = json.loads(OUT.read_text()) if OUT.exists() else {"packages": {}}
-    judged = {item["place"]: item for item in content["packages"].get(asked.package, {}).get("mutants", [])}
+    sample = content["packages"].setdefault(asked.package, {}).setdefault(f"seed {asked.seed}", {"provenance": origin})
+    judged = {item["place"]: item for item in sample.get("mutants", [])}
 
-    def judge(mutant: Mutant) -> None:
-        file, number, line, how = mutant
-        place = f"{file}:{how} (node {number})"
-        if place in judged:
-            return
+    def verdict_of(file: str, number: int, line: int) -> tuple[str, int]:
         reach = sorted((seconds, test) for test, (own, seconds) in calls.items() if f"{file}:{line}" in own)
         chosen = [test for k, (_, test) in enumerate(reach) if sum(s for s, _ in reach[: k + 1]) <= asked.budget]
-        verdict = "unreached"
-        if chosen:
-            copy = copies.idle.pop()
-            path = copy / source / file
-            text = path.read_text(encoding="utf-8")
-            tree = ast.parse(text)
-            change(list(ast.walk(tree))[number])
-            path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
-            code = copies.pytest(copy, chosen, 3 * asked.budget + 60)
-            verdict = {0: "survived", 1: "killed", 2: "killed"}.get(code, "killed" if code < 0 else "not viable")
-            path.write_text(text, encoding="utf-8")
-            copies.idle.append(copy)
+        if not chosen:
+            return "unreached", 0
+        copy = copies.idle.pop()
+        path = copy / source / file
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        change(list(ast.walk(tree))[number])
+        path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
+        code = copies.pytest(copy, chosen, 3 * asked.budget + 60)
+        path.write_text(text, encoding="utf-8")
+        copies.idle.append(copy)
+        return {0: "survived", 1: "killed", 2: "killed"}.get(code, "killed" if code < 0 else "not viable"), len(chosen)
+
+    def judge(mutant: Mutant) -> None:
+        file, number, line, _ = mutant
+        item = judged.setdefault(place_of(mutant), {"place": place_of(mutant)})
+        if "verdict" in item and (not asked.again or "killed" in (item["verdict"], item.get("again"))):
+            return
+        verdict, tests = verdict_of(file, number, line)
         with lock:
-            judged[place] = {"place": place, "verdict": verdict, "tests": len(chosen)}
-            counts = Counter(item["verdict"] for item in judged.values())
-            viable = len(judged) - counts["not viable"]
+            item |= {"again": verdict} if "verdict" in item else {"verdict": verdict, "tests": tests}
+            done = sorted((item for item in judged.values() if "verdict" in item), key=lambda item: item["place"])
+            counts = Counter(item["verdict"] for item in done)
+            since = sum(item.get("again") == "killed" for item in done)
+            viable = len(done) - counts["not viable"]
             content["provenance"] = origin
-            content["packages"][asked.package] = {
-                "provenance": origin,
-                "sampled": len(judged),
-                "of": len(candidates),
-                **{verdict: counts[verdict] for verdict in ("killed", "survived", "unreached", "not viable")},
-                "killed_share": counts["killed"] / max(1, viable),
-                "mutants": sorted(judged.values(), key=lambda item: item["place"]),
-            }
+            sample.update(sampled=len(done), of=len(candidates), killed_since=since)
+            sample.update({verdict: counts[verdict] for verdict in ("killed", "survived", "unreached", "not viable")})
+            sample.update(killed_share=counts["killed"] / max(1, viable), mutants=done)
+            if asked.again:
+                sample["again"] = origin
             write_json_atomic(OUT, content)
-            print(place, verdict, f"{counts['killed']} of {viable} killed", flush=True)
+            print(item["place"], verdict, f"{counts['killed']} + {since} of {viable} killed", flush=True)
 
     candidates = mutants(ROOT / source)
     with ThreadPoolExecutor(asked.workers) as pool:
         calls = calls_of_tests(copies, asked.package, work, asked.per_file, pool)
-        list(pool.map(judge, random.Random(asked.seed).sample(candidates, min(asked.count, len(candidates)))))
+        drawn = random.Random(asked.seed).sample(candidates, min(asked.count, len(candidates)))
+        known = [mutant for mutant in candidates if place_of(mutant) in judged]  # the code may have changed since
+        list(pool.map(judge, known if asked.again else drawn))
 
 
 if __name__ == "__main__":

@@ -208,10 +208,10 @@ def r_tables(wheel: Path, chosen: str = "") -> Iterator[RTable]:
                     frame = pickle.load(io.BytesIO(stored))
                     frame = frame[frame[target].notna()].drop(columns=[ROW_NAMES, *left_out]).reset_index(drop=True)
                     y = frame.pop(target)
-                    yield RTable(name, classes, _columns(frame), y.astype(str) if classes else y.astype(float))
+                    yield RTable(name, classes, columns_of(frame), y.astype(str) if classes else y.astype(float))
 
 
-def _columns(frame: pd.DataFrame) -> pd.DataFrame:
+def columns_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers as float64, all else as text; nothing that is the same in every row."""
     columns = {}
     for name, column in frame.items():

@@ -1,9 +1,10 @@
 """Could this be released today? Builds wheel and sdist, looks into them, and uses the wheel as a stranger would.
 
 1. Both are built from a clean copy of what is committed, and twine accepts their metadata.
-2. The wheel holds the five packages with their templates and nothing else; the sdist holds the tests.
-3. In a new environment without a compiler the wheel installs with its extras, and every Python block of the README runs
-   outside the checkout, as do the commands `restt --version`, `info`, `fit`, `predict` and `explain`.
+2. The wheel holds the five packages with their templates, the C libraries of this platform and nothing else; the sdist
+   holds the tests.
+3. In a new environment without a compiler the wheel installs with its extras and runs its own C libraries, and every
+   Python block of the README runs outside the checkout, as do `restt --version`, `info`, `fit`, `predict`, `explain`.
 
 Run by `make release-check`; exits 1 with what is wrong.
 """
@@ -54,9 +55,8 @@ def _run(command: list[str], **options: object) -> subprocess.CompletedProcess[s
 def _build(source: Path, dist: Path) -> tuple[Path, Path]:
     """From the last commit, not from the working tree: what is not committed is not released."""
     _run(["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(source)])
-    _run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(source)], stdout=subprocess.DEVNULL
-    )
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(source)]
+    _run(build, stdout=subprocess.DEVNULL, env={**os.environ, "RESTT_BUNDLE": "1"})
     files = sorted(dist.iterdir(), key=lambda path: path.stat().st_mtime)
     _run([sys.executable, "-m", "twine", "check", "--strict", *map(str, files)])
     return next(path for path in files if path.suffix == ".whl"), next(path for path in files if path.suffix == ".gz")
@@ -68,7 +68,7 @@ def _look_into(wheel: Path, sdist: Path) -> list[str]:
     strange = sorted(top for top in tops if top not in PACKAGES and not top.endswith(".dist-info"))
     problems = [f"the wheel holds {top}, which is no package of ours" for top in strange]
     problems += [f"the wheel has no {name}" for name in NEEDED if name not in inside]
-    problems += [f"the wheel holds {name}" for name in inside if "/tests/" in name or name.endswith((".so", ".pyc"))]
+    problems += [f"the wheel holds {name}" for name in inside if "/tests/" in name or name.endswith(".pyc")]
     with tarfile.open(sdist) as archive:
         packed = archive.getnames()
     for wanted in ("tests/conftest.py", "README.md", "LICENSE", "constraints.txt"):
@@ -111,6 +111,7 @@ def _use(wheel: Path, folder: Path) -> list[str]:
     script = outside / "readme.py"
     script.write_text("\n\n".join(blocks))
     commands = [
+        [str(python), str(ROOT / "tools" / "check_wheel.py")],
         [str(python), str(script)],
         ["restt", "--version"],
         ["restt", "info"],

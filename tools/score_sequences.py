@@ -18,7 +18,7 @@ import torch
 from common import be_quiet, write_results
 from sklearn.linear_model import RidgeCV
 
-from restt import ResTTForecaster, ResTTSequenceClassifier, VolterraRegressor
+from restt import ResTTForecaster, ResTTRegressor, ResTTSequenceClassifier, VolterraRegressor
 from restt.sequences.estimators import Scaling, read_sequences
 from restt.train import TrainConfig, train
 
@@ -110,7 +110,14 @@ def sunspots() -> dict[str, Callable[[], float]]:
         table = VolterraRegressor(2, 1, feedback=memory).fit(np.zeros(cut), series[:cut])
         return r2(table.predict(np.zeros(len(series)), series)[cut:], series[cut:])
 
-    return {"ResTTForecaster": train_ahead, "linear": linear, "GRU": recurrent, "Volterra, ridge": volterra}
+    def lags() -> float:
+        model = ResTTRegressor(random_state=0).fit(windows[:fit], (following - windows[:, -1])[:fit])
+        return r2(model.predict(windows[fit:]) + windows[fit:, -1], series[cut:])
+
+    return {
+        "ResTTForecaster": train_ahead, "ResTTRegressor of lags": lags, "linear": linear, "GRU": recurrent,
+        "Volterra, ridge": volterra,
+    }  # fmt: skip
 
 
 def classes(name: str) -> dict[str, Callable[[], float]]:

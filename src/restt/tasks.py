@@ -43,6 +43,8 @@ def join(tables: Mapping[str, tuple[Any, Any]]) -> tuple[Any, np.ndarray]:
     (['a', 'a', 'b'], [1.0, 2.0, 3.0])
     """
     pandas = _pandas()
+    if not isinstance(tables, Mapping):
+        raise TypeError(f"tables must be a mapping from tasks to (X, y), got {type(tables).__name__}")
     if not tables:
         raise ValueError("tables must hold at least one task, got none")
     parts, targets, columns = [], [], None

@@ -150,7 +150,7 @@ def predict(
     model: Model,
     data: Data,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A new CSV file; standard output by default.")
+        Path | None, typer.Option("--output", "-o", help="A new CSV file; standard output (-) by default.")
     ] = None,
     interval: Annotated[float, typer.Option(help="What the intervals of a regression hold; 0 for none.")] = 0.9,
     carry: Annotated[
@@ -181,6 +181,8 @@ def predict(
     from restt_app.workflow import shown
     from restt_app.workflow.predicting import check_new_output
 
+    if output == Path("-"):
+        output = None
     if output is not None:
         check_new_output(output, force=force)
     say = shown.console(quiet)

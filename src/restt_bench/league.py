@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_square
 from sklearn.model_selection import train_test_split
 
 from restt_bench.case import Settings
-from restt_bench.league_models import OURS, models, versions
+from restt_bench.league_models import OURS, models
 from restt_bench.league_tables import CHOSE_WEIGHTS, LeagueTable, league_tables
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def league(device: str, settings: Settings, console: Console) -> dict[str, Any]:
         "title": "The league of tables: everything at its defaults",
         "coverage_asked": COVERAGE,
         "confidence": CONFIDENCE,
-        "packages": versions(),
         "standing": standing(tables, differences),
         "results": results,
         "differences": differences,

@@ -1,12 +1,11 @@
 """Models of the league: ours and others, each at its defaults but for choices by folds of the training rows.
 
-LightGBM, CatBoost, EBM (interpret) and TabPFN take part where they are installed; :func:`versions` has their versions.
+LightGBM, CatBoost and EBM (interpret) take part where they are installed.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -38,17 +37,11 @@ MOST_ROWS = {
     "polynomial": 100_000,
     "random forest": 30_000,
     "EBM": 600,
-    "TabPFN": 3_000,
 }
 PENALTIES = np.logspace(-3, 4, 15)
 SVM_GRID = (1, 10, 100)
-# Optional packages: model -> module, distribution.
-OPTIONAL = {
-    "LightGBM": ("lightgbm", "lightgbm"),
-    "CatBoost": ("catboost", "catboost"),
-    "EBM": ("interpret.glassbox", "interpret-core"),
-    "TabPFN": ("tabpfn", "tabpfn"),
-}
+# Optional packages: model -> module.
+OPTIONAL = {"LightGBM": "lightgbm", "CatBoost": "catboost", "EBM": "interpret.glassbox"}
 
 Maker = Callable[[], Any]
 
@@ -58,20 +51,11 @@ def models(table: LeagueTable, seed: int, *, optional: bool = True) -> dict[str,
     makers = _values(table, seed) if table.task == "regression" else _classes(table, seed)
     if optional:
         makers |= {
-            name: lambda make=make, module=OPTIONAL[name][0]: make(importlib.import_module(module))  # type: ignore[misc]
+            name: lambda make=make, module=OPTIONAL[name]: make(importlib.import_module(module))  # type: ignore[misc]
             for name, make in _optional(table, seed).items()
-            if _is_installed(OPTIONAL[name][0])
+            if _is_installed(OPTIONAL[name])
         }
     return {name: make for name, make in makers.items() if table.fit_rows <= MOST_ROWS.get(name, table.fit_rows)}
-
-
-def versions() -> dict[str, str]:
-    """Versions of the optional packages that are installed."""
-    return {
-        distribution: importlib.metadata.version(distribution)
-        for module, distribution in OPTIONAL.values()
-        if _is_installed(module)
-    }
 
 
 def _is_installed(module: str) -> bool:
@@ -123,7 +107,6 @@ def _optional(table: LeagueTable, seed: int) -> dict[str, Callable[[Any], Any]]:
     kind = "Regressor" if table.task == "regression" else "Classifier"
     columns = list(getattr(table.x, "columns", range(table.x.shape[1])))
     types = ["nominal" if column in table.categories else "continuous" for column in columns]
-    places = [place for place, column in enumerate(columns) if column in table.categories]
 
     def lightgbm(package: Any) -> Any:
         return getattr(package, f"LGBM{kind}")(random_state=seed, verbose=-1)
@@ -135,11 +118,7 @@ def _optional(table: LeagueTable, seed: int) -> dict[str, Callable[[Any], Any]]:
     def ebm(package: Any) -> Any:
         return getattr(package, f"ExplainableBoosting{kind}")(random_state=seed, n_jobs=1, feature_types=types)
 
-    def tabpfn(package: Any) -> Any:
-        options = {"categorical_features_indices": places, "ignore_pretraining_limits": True}
-        return getattr(package, f"TabPFN{kind}")(random_state=seed, **options)
-
-    return {"LightGBM": lightgbm, "CatBoost": catboost, "EBM": ebm, "TabPFN": tabpfn}
+    return {"LightGBM": lightgbm, "CatBoost": catboost, "EBM": ebm}
 
 
 def encoder(table: LeagueTable) -> Any:

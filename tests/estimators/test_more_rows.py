@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import restt
-from restt import DiagonalTT, ResTTRegressor
+from restt import DiagonalTT, ResTTClassifier, ResTTRegressor
 from restt.estimators import files
 from restt.estimators.more_rows import ScalesWarning
 from restt.prior import Settings
@@ -119,6 +119,15 @@ def test_constant_target_is_learned_anew():
     x, y = made(80)
     model = ResTTRegressor(effort="quick", random_state=0).fit(x[:20], np.ones(20))
     assert np.corrcoef(model.partial_fit(x[20:], y[20:]).predict(x), y)[0, 1] > 0.5
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_missing_values_that_come_later_are_learned_with_the_scales(kind):
+    x, y = made(60)
+    holes = np.where(np.arange(60)[:, None] % 5 == np.arange(3), np.nan, x)
+    model = kind(effort="quick", random_state=0).fit(x[:30], y[:30] > 0).partial_fit(holes, y > 0, refit_scales=True)
+    assert all(column.missing for column in model.encoding_.columns)
+    assert np.corrcoef(model.predict(holes), y)[0, 1] > 0.3
 
 
 def test_saved_model_goes_on(fitted, tmp_path, monkeypatch):

@@ -80,10 +80,60 @@ def test_models_without_a_closed_form_posterior_have_none(two_classes):
     assert std is None
 
 
+@pytest.fixture(scope="module", params=[2, 3], ids=["two classes", "three classes"])
+def classes(request) -> ResTTClassifier:
+    x = np.random.default_rng(0).standard_normal((40, 1))
+    y = np.digitize(x[:, 0] ** 2 + 0.3 * np.random.default_rng(1).standard_normal(40), [0.5, 1.2][: request.param - 1])
+    found = ResTTClassifier(effort="quick", random_state=0).fit(x, y)
+    assert found.posterior_.share == 1
+    return found
+
+
+def test_probabilities_are_linearised_in_all_logits(classes):
+    """With one column ∫ d/dt [g'(f) δf] dt is g'(f(x)) δf(x) - g'(f(μ)) δf(μ), of all classes together."""
+    x = np.array([[-1.2], [0.3], [1.1]])
+    found = classes.explain_local(x).on("y")
+    subject, posterior = Subject.of(classes), classes.posterior_
+    points = torch.cat([subject.vectors(x), subject.means(None)[None]])
+    slopes = torch.from_numpy(found.link.slopes(subject.decide(points).numpy())) @ posterior.readouts  # (4, D, H)
+    products, seen = subject.by_column(points), posterior.kernel.vectors(posterior.contrasts.inducing)
+    for row, d in np.ndindex(3, len(posterior.outputs)):
+        weight = torch.zeros(4, len(posterior.basis), dtype=torch.float64)
+        weight[row], weight[3] = slopes[row, d], -slopes[3, d]
+        variances, middles = [], []
+        for _, process, root, mean in posterior.contrasts.members:
+            cross = (product_covariance(process, seen, products) @ weight).flatten()
+            own = weight.T @ product_covariance(process, products, products) @ weight
+            variances.append(float(own.trace() - (root @ cross).square().sum()))
+            middles.append(float(cross @ mean[:, 0]))
+        share = posterior.weights
+        expected = np.sqrt(share @ np.array(variances) + share @ (np.array(middles) - share @ np.array(middles)) ** 2)
+        assert found.std[row, 0, d] == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_classifiers_effects_terms_and_shares_have_deviations(classes, tmp_path):
+    x = np.array([[-1.2], [0.3], [1.1]])
+    classes.save(tmp_path / "model")
+    for model in (classes, load(tmp_path / "model")):
+        local, curve = model.explain_local(x), effect(model, 0, grid=x[:, 0])
+        _, std = local.interaction(0)
+        assert curve.spread_over == "posterior"
+        np.testing.assert_allclose(curve.spread, std, rtol=1e-9)
+        np.testing.assert_allclose(local.std[:, 0], std, rtol=1e-9)  # one column: its term is its Shapley value
+        assert (local.std > 0).all()
+        # Logits of three classes sum to 0, so that deviations of probabilities are not those of each alone.
+        steps, slopes = curve.on("y").spread.numpy(), curve.link.slopes((curve.base + curve.values).numpy())
+        alone = np.sqrt((slopes**2 @ (curve.spread.numpy() ** 2)[..., None])[..., 0])
+        assert np.allclose(steps, alone) == (len(model.classes_) == 2)
+        assert "P(> 1 %)" in repr(model.explain_global())
+        np.testing.assert_allclose(model.explain_local(x).std, classes.explain_local(x).std, rtol=1e-9)
+
+
 @pytest.mark.usefixtures("hasty")
-def test_a_closed_form_classifier_has_none(tmp_path):
+def test_only_trains_have_no_deviations(tmp_path):
     x = np.random.default_rng(0).standard_normal((40, 2))
     model = ResTTClassifier(random_state=0).fit(x, x[:, 0] > 0)
+    model.posterior_ = None
     found = model.explain_local(x[:2])
     assert found.std is None
     assert found.on("y").std is None

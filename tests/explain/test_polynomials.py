@@ -33,9 +33,9 @@ def test_its_terms_sum_to_the_output(seed: int) -> None:
 def test_a_formula_reads_well() -> None:
     module = restt.ResTT(2, 1, 1, 1, bias=True, dtype=torch.float64)
     with torch.no_grad():
-        for name, value in {"first": 1, "last_chain": -2, "last_linear": 0, "last_skip": -0.5, "bias": 3}.items():
+        for name, value in {"first": 1, "last_chain": -2, "last_linear": 0.25, "last_skip": -0.5, "bias": 3}.items():
             getattr(module, name).fill_(value)
-    assert str(polynomial(module)) == "output 0 = 3 - 0.5·x0 - 2·x0·x1"
+    assert str(polynomial(module)) == "output 0 = 3 - 0.5·x0 + 0.25·x1 - 2·x0·x1"
     assert str(polynomial(module, tolerance=1)) == "output 0 = 3 - 2·x0·x1"
     assert str(polynomial(module, tolerance=5)) == "output 0 = 0"
 

@@ -122,6 +122,9 @@ def test_global_pictures(whole: GlobalExplanation, kind: str, pyplot: Any) -> No
     axes.figure.canvas.draw()
     if kind == "network":
         assert {text.get_text() for text in axes.texts} == set(whole.names)
+        interactions = [term for term in whole.interactions.terms if len(term.columns) > 1]
+        assert 0 < len(interactions) < len(whole.interactions.terms)
+        assert len(axes.lines) == sum(len(term.columns) for term in interactions if float(term.share) > 0)
     if kind in ("columns", "orders"):
         assert len(axes.patches) in (8, 4)
 

@@ -66,6 +66,8 @@ def test_few_distinct_values_make_ragged_widths() -> None:
     vectors = hat([[8.0, 0.25, 4.0]])[0]
     assert vectors.tolist() == [[1.0, 0.0, 0.0, 0.0], [0.75, 0.25, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
     assert Hat(4).fit(x).widths == (1, 4, 4)
+    uneven = [[0.0], [0.0], [0.0], [0.0], [1.0], [9.0]]
+    assert Hat(3, "quantile").fit(uneven).site_knots == ((0.0, 1.0, 9.0),)
 
 
 def test_knots_that_meet_in_float32_stay_finite() -> None:

@@ -223,7 +223,7 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_a_damaged_file_gives_a_value_or_our_error(name, tmp_path, monkeypatch):
+def test_a_damaged_file_gives_a_value_or_our_error(name, tmp_path, monkeypatch, record_property):
     loader = LOADERS[name]
     (tmp_path / "good").mkdir()
     (tmp_path / "bad").mkdir()
@@ -254,6 +254,9 @@ def test_a_damaged_file_gives_a_value_or_our_error(name, tmp_path, monkeypatch):
             pytest.fail(f"mutant {seed} of {name} raised {type(error).__name__}: {error}")
         assert reason, f"mutant {seed} of {name} was refused without a reason"
         assert time.process_time() - began < SECONDS, f"mutant {seed} of {name} ran away"
+    record_property("files", MUTANTS)
+    record_property("refused", reasons.total())
+    record_property("reasons", len(reasons))
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert grown < BYTES, f"{name} took {grown} bytes"
     assert not executed

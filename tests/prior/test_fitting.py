@@ -171,6 +171,18 @@ def test_an_outlier_gets_little_precision():
     assert precision.mean() == pytest.approx(1)
 
 
+def test_rare_values_on_one_side_are_signal():
+    noise = 0.3 * np.random.default_rng(0).standard_normal(150)
+    noise[::15] += 4.0
+    precision, tail = tails_of(noise)
+    assert tail == Settings.TAILS[0]
+    assert (precision == 1).all()
+    noise[::30] -= 8.0  # half of them on the other side
+    precision, tail = tails_of(noise)
+    assert tail > 0.1
+    assert precision.min() < 0.3
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_normal_noise_leaves_all_rows_as_they_are(seed):
     precision, tail = tails_of(0.3 * np.random.default_rng(seed).standard_normal(150))

@@ -59,6 +59,13 @@ def test_columns_of_any_size_have_the_same_states(scale):
     assert np.allclose(plain.positions, large.positions)
 
 
+@pytest.mark.parametrize("column", [RNG.standard_normal(50).astype(np.float32), np.r_[-1.0, 3.0, np.zeros(48)]])
+def test_moved_columns_have_the_same_states(column):
+    there, moved = (fit_sites(values[:, None], np.ones(50))[0] for values in (column, column + 512.0))
+    assert moved.shift == pytest.approx(there.shift + 512, abs=1e-3)
+    assert torch.allclose(vectors_of(there, column), vectors_of(moved, column + 512.0), atol=1e-2)
+
+
 def test_a_repeated_row_is_a_weight_of_two():
     column = np.round(RNG.standard_normal(60), 1)[:, None]
     weights = np.ones(60)

@@ -66,6 +66,7 @@ def test_from_a_file_to_a_model_to_predictions_to_a_page(restt, tmp_path, hasty)
     assert lines[0] == "b,prediction,low,high"
     assert len(lines) == ROWS + 1
     assert err == "note: not used: 'y' (the target)\n"
+    assert restt("predict", "model", "data.csv", "--interval", "0.5", "--carry", "b", "-o", "-") == (0, out, err)
     code, out, err = restt("explain", "model", "data.csv", "-o", "page.html", "--rows", "3")
     assert (code, out, err) == (0, "page.html\n", "")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -110,14 +110,17 @@ def test_rows_given_as_a_share_count_for_who_is_asked(rows, asked):
     assert ("Gaussian process" in models(table, 0)) == asked  # at most 600 rows
 
 
-def test_our_intervals_are_scored_where_they_are_true():
-    rng = np.random.default_rng(0)
-    x = rng.random((150, 2))
-    table = LeagueTable("t", "regression", x, x[:, 0] + 0.1 * rng.standard_normal(150), 1, train=90)
-    score = league.score(table, OURS, 0, 0)
-    assert 0.7 < score["coverage"] <= 1
-    assert score["r2"] > 0.7
-    assert score["nll"] < 0  # a density above 1: the noise is 0.1
+def test_intervals_are_scored_by_the_rows_between_their_ends():
+    class Banded:
+        def predict(self, x, return_std=False):
+            return (np.zeros(len(x)), np.ones(len(x))) if return_std else np.zeros(len(x))
+
+        def predict_interval(self, x, coverage):
+            return np.tile([-1.0, 3.0], (len(x), 1))
+
+    score = league.score_values(Banded(), np.zeros((4, 1)), np.array([-2.0, -1.0, 3.0, 5.0]))
+    assert (score["coverage"], score["interval_width"]) == (0.5, 4.0)
+    assert score["nll"] == pytest.approx(39 / 8 + np.log(2 * np.pi) / 2)
 
 
 def test_tables_are_the_same_every_time():
@@ -170,7 +173,7 @@ def test_models_get_categories_as_categories(coded):
 
 @pytest.mark.parametrize("name", sorted(league_models.OPTIONAL))
 def test_optional_packages_take_part_where_they_are_installed(name, coded, monkeypatch):
-    monkeypatch.setattr(league_models, "_is_installed", lambda module: module == league_models.OPTIONAL[name][0])
+    monkeypatch.setattr(league_models, "_is_installed", lambda module: module == league_models.OPTIONAL[name])
     assert set(models(coded, 0)) - set(models(coded, 0, optional=False)) == {name}
 
 

@@ -14,7 +14,10 @@ from typing import Any
 
 from restt._common.version import __version__
 
-PACKAGES = ("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_einsum")
+PACKAGES = (
+    *("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_einsum"),
+    *("lightgbm", "catboost", "interpret-core", "tabpfn"),  # baselines of the tables
+)
 
 
 def provenance(

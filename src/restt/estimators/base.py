@@ -72,10 +72,12 @@ class BaseResTT(BaseEstimator):
     history_: list[Any]  # of trained estimators, as is the next
     n_iter_: int
     fit_report_: dict[str, Any]  # of closed-form estimators
-    candidates_: dict[str, tuple[float, float]]  # of the closed-form classifier: log-loss and share
+    candidates_: dict[str, tuple[float, float]]  # of the closed-form classifier, as is the next
+    posterior_: Any
     prior_: Any  # of the closed-form regressor, as are the next
     spread_: Any
-    fit_rows_: Any
+    fit_rows_: Any  # of both closed-form estimators
+    _average: Any  # of the classifier
     _before: dict[str, Any]
 
     @abstractmethod

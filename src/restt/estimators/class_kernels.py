@@ -29,6 +29,7 @@ from restt.estimators.class_rows import ClassRows
 from restt.prior.fitting import Objective, climb, side_by_side
 from restt.prior.gp import Data, Posterior, Process
 from restt.prior.kernel import Kernel, relevance_of
+from restt.prior.laplace import MOST_UNKNOWNS, LogitPosterior, Mode
 from restt.prior.rounding import Sample, diagonal_module, round_products
 from restt.prior.settings import Component, Settings
 
@@ -44,6 +45,7 @@ class Axes:
 
     values: Tensor  # (B, M) float32, which halves the time of a search
     directions: Tensor  # (Z, M)
+    size: float  # that the kernel is divided by, for a variance of 1 among Z
 
     def logits(self, modes: Tensor) -> Tensor:  # (…, M + 1, K) -> (…, B, K)
         """Logits of the rows under coefficients of the axes and a constant."""
@@ -125,6 +127,7 @@ class Kernels:
         """The average under these shares, conditioned on all rows; searches of folds are begun from."""
         rows, settings = self.rows, self.rows.settings
         constant, posteriors, empty = np.zeros(rows.classes), [], torch.zeros(0, dtype=torch.float64)
+        found_modes: list[Mode] = []
         begun = dict(zip(self.processes, found, strict=False))
         if len(self.by_fold) > 1:
             begun.pop("process", None)  # the folds' axes are of other hyper-parameters
@@ -137,11 +140,15 @@ class Kernels:
             starts = None if before is None else before.modes[used, -1:]
             penalties = [settings.penalties[place] for place in used.tolist()]
             modes = class_modes(rows, axes, [np.arange(len(rows))], penalties, starts)[:, 0]
+            logits = replace(axes, values=axes.values[:MOST_UNKNOWNS]).logits(modes).numpy()
+            factors = [1 / (penalty * axes.size) for penalty in penalties]
+            parts = zip(torch.from_numpy(share)[used].tolist(), factors, logits, strict=True)
+            found_modes += [Mode(self.processes[kind], *each) for each in parts]
             mean = torch.tensordot(torch.from_numpy(share)[used], modes, 1)  # (M + 1, K)
             constant += mean[-1].numpy()
             inducing = rows.codes.take(slice(len(axes.directions)))
             posteriors.append(Posterior(self.processes[kind], inducing, axes.directions @ mean[:-1], empty, empty))
-        return LogitSum(rows, tuple(posteriors), constant)
+        return LogitSum(rows, tuple(posteriors), constant, tuple(found_modes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +158,16 @@ class LogitSum:
     rows: ClassRows
     posteriors: tuple[Posterior, ...]
     constant: np.ndarray  # (K,)
+    modes: tuple[Mode, ...]
+
+    def posterior(self, shares: float) -> LogitPosterior | None:
+        """The posterior of the kernels, and of the classes' shares with this weight; None without kernels."""
+        if not self.modes or self.rows.classes < 2:
+            return None
+        process, logits = self.modes[0].process, np.tile(self.rows.shares, (len(self.modes[0].logits), 1))
+        plain = replace(process, component=replace(process.component, name="shares", terms=()))
+        modes = [*self.modes, *([Mode(plain, shares, 1.0, logits)] if shares > 0 else [])]
+        return LogitPosterior.of(modes, self.rows.table, self.rows.weights)
 
     @cached_property
     def effects(self) -> list[Tensor]:  # N of (I_n, K)
@@ -278,7 +295,7 @@ def principal_axes(rows: ClassRows, process: Process, searches: int) -> Axes:
     most = max(int(settings.mode_work / (searches * len(rows) * max(rows.classes - 1, 1))), settings.fewest_axes)
     first = max(int((squares <= _LEAST_AXIS * max(float(squares[-1]), _LEAST)).sum()), len(squares) - most)
     directions = directions[:, first:] / size
-    return Axes((cross @ directions).float(), directions)
+    return Axes((cross @ directions).float(), directions, size)
 
 
 def _principal(matrix: Tensor) -> tuple[Tensor, Tensor]:  # (Z, Z) -> (M,), (Z, M)

@@ -162,6 +162,7 @@ class ClassRows:
     folds: np.ndarray  # (B,): the fold that a row is held out of; -1 where every model sees it
     settings: ClassSettings
     bond: int | None = None  # the largest of a candidate; None for what each kind of them needs
+    means: tuple[Tensor, ...] | None = None  # N of (I_n,): where sites are an earlier fit's, a state it had not seen
 
     @classmethod
     def read(cls, given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> ClassRows:
@@ -175,18 +176,35 @@ class ClassRows:
             parameters.handle_missing,
             most_levels=levels_beside(given.table.width, settings.most_levels, settings.most_states),
         )
-        table = read_numbers(columns, given.table)
-        labels = np.searchsorted(target.classes, given.y)
+        numbers, labels = read_numbers(columns, given.table), np.searchsorted(target.classes, given.y)
+        return cls.of(columns, numbers, labels, given.weights, parameters, target, seed)
+
+    @classmethod
+    def of(
+        cls,
+        columns: tuple[Column, ...],
+        table: np.ndarray,  # (B, N)
+        labels: np.ndarray,  # (B,): numbers of classes
+        weights: np.ndarray,  # (B,)
+        parameters: ResTTClassifier,
+        target: Labels,
+        seed: int,
+        sites: tuple[Site, ...] | None = None,
+        means: tuple[Tensor, ...] | None = None,
+    ) -> ClassRows:
+        """Merge equal rows of numbers, and fit sites to them unless those of an earlier fit are given."""
+        settings = ClassSettings.of_effort(parameters.effort)
         first, group = distinct(np.column_stack([table, labels]))
         order = content_order(table[first], labels[first, None].astype(float), seed)
         order = with_all_classes_first(order, labels[first])
         table, labels = table[first[order]], labels[first[order]]
-        weights = np.bincount(group, given.weights)[order]
-        levels = [None if column.levels is None else column.states for column in columns]
-        knots = PriorSettings.of_effort(parameters.effort).knots(len(labels))
-        if settings.is_costly(len(labels), len(columns)):
-            knots = 2  # straight lines need no knot but their ends
-        sites = fit_sites(table, weights, levels, knots)
+        weights = np.bincount(group, weights)[order]
+        if sites is None:
+            levels = [None if column.levels is None else column.states for column in columns]
+            knots = PriorSettings.of_effort(parameters.effort).knots(len(labels))
+            if settings.is_costly(len(labels), len(columns)):
+                knots = 2  # straight lines need no knot but their ends
+            sites = fit_sites(table, weights, levels, knots)
         counts = pieces(table, weights, settings.folds)
         each = np.repeat(np.arange(len(labels)), counts)
         return cls(
@@ -200,6 +218,7 @@ class ClassRows:
             stratified_folds(labels, settings.folds, settings.judged_rows, counts),
             settings,
             None if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
+            means,
         )
 
     def __len__(self) -> int:
@@ -246,7 +265,15 @@ class ClassRows:
     @property
     def states(self) -> list[Tensor]:  # N of (B, I_n)
         """Site vectors."""
-        return [self.codes.vectors(n, site.width) for n, site in enumerate(self.sites)]
+        return [self.vectors(n) for n in range(len(self.sites))]
+
+    def vectors(self, n: int) -> Tensor:  # (B, I_n)
+        """Site vectors of one column."""
+        width = self.sites[n].width
+        if self.means is None:
+            return self.codes.vectors(n, width)
+        states = self.codes.vectors(n, width + 1)
+        return states[:, :-1] + states[:, -1:] * self.means[n]
 
     def first(self, count: int) -> ClassRows:
         """The first rows, a random sample, with folds of their own."""
@@ -260,7 +287,8 @@ class ClassRows:
     def ordered(self, order: Sequence[int]) -> ClassRows:
         """The rows with their sites in another order."""
         codes = Rows(*(part[:, list(order)].contiguous() for part in (self.codes.code, self.codes.share)))
-        return replace(self, sites=tuple(self.sites[n] for n in order), table=self.table[:, list(order)], codes=codes)
+        sites, means = tuple(self.sites[n] for n in order), self.means and tuple(self.means[n] for n in order)
+        return replace(self, sites=sites, table=self.table[:, list(order)], codes=codes, means=means)
 
     def held_out(self, logits: np.ndarray) -> np.ndarray:  # (…, F, B, K) -> (…, B, K)
         """Logits of each row by the fold that did not see it; the mean over folds where all saw it."""

@@ -46,7 +46,7 @@ def line_vectors(matrices: Sequence[Tensor | None], rows: ClassRows, like: Setti
     widest = max(matrix.shape[1] for _, matrix in read)
     found = torch.zeros(len(rows), len(read), widest, dtype=like.dtype, device=like.device)
     for place, (n, matrix) in enumerate(read):
-        found[:, place, : matrix.shape[1]] = (rows.codes.vectors(n, len(matrix)) @ matrix).to(found)
+        found[:, place, : matrix.shape[1]] = (rows.vectors(n) @ matrix).to(found)
     return found
 
 
@@ -159,7 +159,8 @@ class Trains:
             epochs = int(np.clip(own.many_steps * batch // len(rows), 1, own.most_epochs))
         # The loss is a mean over rows: the penalty that was right for the sample is a smaller one for more rows.
         penalties = [penalty * len(self.rows) / len(rows)] * runs
-        vectors = self.vectors if len(rows) == len(self.rows) else line_vectors(matrices, rows, device)
+        known = rows.means is None and len(rows) == len(self.rows)
+        vectors = self.vectors if known else line_vectors(matrices, rows, device)
         _train(module, vectors, rows, penalties, None, own.refining_rate, epochs, batch, device, self.seed)
         widths = [site.width for site in rows.sites]
         return [cores_over_states(module, run, matrices, widths) for run in range(runs)]

@@ -138,7 +138,8 @@ def _class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, shares
     if class_weight is None:
         return None
     if class_weight == "balanced":
-        return np.asarray(shares.sum() / (len(classes) * shares))
+        used = shares > 0  # a class may come later
+        return np.where(used, shares.sum() / (used.sum() * np.where(used, shares, 1.0)), 0.0)
     factors = np.asarray(compute_class_weight(class_weight, classes=classes, y=y), dtype=np.float64)
     if not np.isfinite(factors).all() or (factors < 0).any() or not (factors * shares).any():
         raise ValueError(f"class_weight must be finite, at least 0, and above 0 for a class in y, got {class_weight}")

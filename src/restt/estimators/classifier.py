@@ -12,6 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
+from restt._common.errors import shown
+from restt.estimators.class_more_rows import select_more
 from restt.estimators.class_rows import ClassSettings, with_all_classes_first
 from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
 from restt.estimators.closed import ClosedForm, FitReport
@@ -72,6 +74,13 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     fit_report_ : dict
         What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss, and by how much rounding
         the processes moved the average's logits on the rows. It prints as a few lines.
+    posterior_ : restt.prior.laplace.LogitPosterior or None
+        Laplace posteriors of the averaged Gaussian processes, for error bars of explanations; trained trains have none.
+        Of more than 2,304 rows, divided by K - 1 for K classes, it is kept on a sample. None where no Gaussian
+        process has a share, with one class or more than 48, and in models saved before 1.0.0rc4.
+    fit_rows_ : FitRows or None
+        The rows of the fit, for :meth:`partial_fit`; None after a training by gradients, of more than 20,000 rows, and
+        in a model that was read from a file.
     module_, encoding_, feature_importances_, n_features_in_, feature_names_in_
         As in :class:`ResTTRegressor`.
 
@@ -86,6 +95,9 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     """
 
     class_weight: Any = None
+
+    fit_rows_ = None  # in a model that was read from a file, as is the next
+    _average = None
 
     _trained: ClassVar[str] = "ResTTNetClassifier"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -110,33 +122,92 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         -------
         self
         """
+        return self._fitted(X, y, sample_weight)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, refit_scales: bool = False
+    ) -> Self:
+        """Condition the fitted model on more rows, or fit it where it is not fitted.
+
+        Candidates, their hyper-parameters and weights, and knots stay those of the first fit; the processes' mode is
+        that of all rows, whatever the order they came in, and low-bond trains with a share are trained on with all rows
+        from where the first fit's folds had left them. A category that is new becomes a level of its own. A warning is
+        given where the new rows are unlikely under the first fit.
+
+        Parameters
+        ----------
+        X : table of shape (B, C), with the columns of the first fit
+        y : (B,) labels
+        classes : (K,), optional
+            In the first call, all classes that may come; by default those in its ``y``.
+        sample_weight : (B,), optional
+        refit_scales : bool, default=False
+            Learn everything anew, on all rows; also done where there were too few to choose candidates by.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).random((90, 2))
+        >>> y = X[:, 0] > X[:, 1]
+        >>> model = ResTTClassifier(effort="quick", random_state=0).fit(X[:60], y[:60])
+        >>> model.partial_fit(X[60:], y[60:]).fit_report_["rows"]
+        90
+        """
+        if classes is not None and np.ndim(classes) != 1:
+            raise ValueError(f"classes must be a list of labels, got {shown(classes)}")
+        given = None if classes is None else np.unique(read_labels(classes))
+        if not self.__sklearn_is_fitted__():
+            return self._fitted(X, y, sample_weight, given)
+        if given is not None and not np.array_equal(given, self.classes_):
+            raise ValueError(f"classes must be those of the first fit, {self.classes_.tolist()}, got {given.tolist()}")
+        began, made = time.monotonic(), self._for_a_fit()
+        before = made.fit_rows_
+        found, odds = select_more(made._read_examples(X, y, sample_weight, reset=False), made, refit_scales)
+        assert found.rows is not None
+        more = {"rows_before": 0 if before is None else len(before), "probability_of_new_rows": odds}
+        made._take_over(found, found.rows.numbers, found.rows.weights, began, more)
+        self._become(made)
+        return self
+
+    def _fitted(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
         began, made = time.monotonic(), self._for_a_fit()
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
         if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
             found = train_wide(X, y, sample_weight, made, seed)
         else:
-            target = new_labels(given.y, given.weights, self.class_weight)
+            target = new_labels(given.y, given.weights, self.class_weight, classes=classes)
             # scipy's BLAS only has the vectors of searches, for which its threads wait; torch has a BLAS of its own.
             with threadpool_limits(limits=1, user_api="blas"):
                 found = select(given, made, target, seed)
-        made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
-        made.precision_, made.candidates_ = found.precision, found.candidates
-        made.site_means_ = found.encoding.site_means
-        made.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
-        made.fit_report_ = FitReport(
-            effort=self.effort,
-            seconds=round(time.monotonic() - began, 2),
-            rows=len(given),
-            members=_shares(found.candidates),
-            out_of_fold_log_loss=found.loss,
-            rounding_error=found.rounding_error,
-            bond_dim=found.module.bond_dim,
-        )
+        made._take_over(found, found.encoding.numbers(given.table), given.weights, began, {})
         self._become(made)
         if self._shown:
             print(str(self.fit_report_), flush=True)
         return self
+
+    def _take_over(
+        self, found: Selected, numbers: np.ndarray, weights: np.ndarray, began: float, more: dict[str, Any]
+    ) -> None:
+        self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
+        self.precision_, self.candidates_, self.posterior_ = found.precision, found.candidates, found.posterior
+        self.site_means_ = found.encoding.site_means
+        self.site_covariances_ = site_covariances(found.encoding, numbers, weights)
+        self.fit_rows_, self._average = found.rows, found.average
+        self.fit_report_ = FitReport(
+            effort=self.effort,
+            seconds=round(time.monotonic() - began, 2),
+            rows=len(numbers),
+            members=_shares(found.candidates),
+            out_of_fold_log_loss=found.loss,
+            rounding_error=found.rounding_error,
+            bond_dim=found.module.bond_dim,
+            **more,
+        )
 
 
 def _shares(candidates: dict[str, tuple[float, float]]) -> dict[str, float]:

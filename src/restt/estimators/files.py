@@ -28,6 +28,8 @@ from restt.features import FeatureMap
 from restt.interop import load_module, save_module
 from restt.module import ResTT
 from restt.prior import Predictive, Prior
+from restt.prior.kernel import Kernel
+from restt.prior.laplace import LogitPosterior
 from restt.prior.rows import FitRows
 from restt.topology import Topology
 from restt.train import EpochRecord, Penalty
@@ -70,6 +72,8 @@ def _described(estimator: Any) -> dict[str, Any]:
     if isinstance(estimator, BaseNet):
         return state | {"history": [record.to_dict() for record in estimator.history_], "n_iter": estimator.n_iter_}
     state["fit_report"] = dict(estimator.fit_report_)
+    if getattr(estimator, "posterior_", None) is not None:
+        state["posterior"] = _with_tensors(estimator.posterior_)
     if hasattr(estimator, "spread_"):
         state |= {"spread": _with_tensors(estimator.spread_), "prior": estimator.prior_.to_config()}
         rows = estimator.fit_rows_
@@ -133,6 +137,9 @@ def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
         estimator.n_iter_ = state["n_iter"]
     else:
         estimator.fit_report_ = FitReport(state.get("fit_report", {}))
+    if kind == "ResTTClassifier":
+        saved = state.get("posterior")
+        estimator.posterior_ = saved and LogitPosterior.from_config(saved["config"], _tensors(saved))
     if target is Modelled:
         tensors = _tensors(state["spread"])
         if "prior" in state:
@@ -187,6 +194,11 @@ def _check_parts(estimator: BaseResTT) -> None:
     row = np.zeros((1, columns))
     row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
     outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
+    posterior: Any = getattr(estimator, "posterior_", None)
+    if posterior is not None:
+        _check_states(encoding, posterior.kernel)
+        if posterior.classes != module.outputs:
+            raise ValueError(f"classes of the posterior: {posterior.classes} where {module.outputs} belong")
     spread = getattr(estimator, "spread_", None)
     if spread is not None:
         spread.interval(outputs, row, estimator.target_.model, 0.9)
@@ -201,17 +213,23 @@ def _check_prior(estimator: Any, spread: Predictive) -> None:
     encoding, names = estimator.encoding_, estimator.prior_.names
     if len(names) != len(encoding.columns) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"the prior must name {len(encoding.columns)} columns, got {shown(names)}")
-    places = [list(encoding.order).index(n) for n in range(len(encoding.columns))]
-    widths = [encoding.widths[place] for place in places]
-    states = [site.width for site in spread.kernel.sites]
-    if states != widths:
-        raise ValueError(f"states of the distribution: {shown(states)} where {shown(widths)} belong")
+    widths = _check_states(encoding, spread.kernel)
     means = [torch.zeros(width, dtype=torch.float64) for width in widths]
     spread.term_deviations({0: means[0][None]}, means)
     str(estimator.prior_)
 
 
-def _with_tensors(part: Predictive | FitRows) -> dict[str, Any]:
+def _check_states(encoding: Encoding, kernel: Kernel) -> list[int]:
+    """How many states each column has; ValueError where the kernel was not made for them."""
+    places = [list(encoding.order).index(n) for n in range(len(encoding.columns))]
+    widths = [encoding.widths[place] for place in places]
+    states = [site.width for site in kernel.sites]
+    if states != widths:
+        raise ValueError(f"states of the distribution: {shown(states)} where {shown(widths)} belong")
+    return widths
+
+
+def _with_tensors(part: Predictive | LogitPosterior | FitRows) -> dict[str, Any]:
     return {
         "config": part.to_config(),
         "tensors": {name: _packed(tensor) for name, tensor in part.tensors().items()},

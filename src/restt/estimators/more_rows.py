@@ -12,7 +12,7 @@ import numpy as np
 
 from restt._common.devices import read_device
 from restt.estimators.closed import FitReport
-from restt.estimators.columns import Column, read_numbers
+from restt.estimators.columns import AVERAGE, Column, read_numbers
 from restt.estimators.modelled import Modelled
 from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior, solved
 from restt.estimators.tables import Examples, Table
@@ -52,6 +52,8 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
         )
     before = model.encoding_.columns
     columns = tuple(with_new_levels(column, given.table, n) for n, column in enumerate(before))
+    if refit_scales:
+        columns = may_miss(columns)
     numbers = read_numbers(columns, given.table)
     y = given.y.reshape(len(given), -1)
     if y.shape[1] != target.outputs:
@@ -60,13 +62,14 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
     kept = _plausible(target.divided(y), seen)
     numbers, y, weights = numbers[kept], y[kept], given.weights[kept]
     new = target.divided(y)
-    odds = surprise(spread, target.model, _recoded(numbers, columns, before), new, weights, JUDGED_ROWS)
-    whole = np.concatenate([_recoded(seen.numbers, before, columns), numbers])
+    odds = surprise(spread, target.model, recoded(numbers, columns, before), new, weights, JUDGED_ROWS)
+    whole = np.concatenate([recoded(seen.numbers, before, columns), numbers])
     targets, weights = np.concatenate([seen.targets, new]), np.concatenate([seen.weights, weights])
     names = list(model.prior_.names)
     if refit_scales or varies.any():
         raw = np.concatenate([np.ldexp(seen.targets, target.exponents), y])
         target, targets = Modelled.scaled(raw[:, 0] if target.flat else raw, weights)
+        columns, whole = learned_anew(columns, whole)
         table = FitTable(columns, whole, targets, weights)
         fitted = fit_prior(table, model, settings, names, seen.seed)
     else:
@@ -92,8 +95,8 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
     return replace(found, report=FitReport(spent | found.report | judged))
 
 
-def with_new_levels(column: Column, table: Table, index: int) -> Column:
-    """The column with the categories that it did not have, each a level of its own, up to :data:`MOST_LEVELS`.
+def with_new_levels(column: Column, table: Table, index: int, most: int = MOST_LEVELS) -> Column:
+    """The column with the categories that it did not have, each a level of its own, up to ``most``.
 
     Rare levels of the first fit stay in their common state.
     """
@@ -102,17 +105,36 @@ def with_new_levels(column: Column, table: Table, index: int) -> Column:
     known = {*column.levels, *column.rare}
     found = dict.fromkeys(read_level(value) for value in table.categories(index))
     new = [level for level in found if level is not None and level not in known]
-    return replace(column, levels=(*column.levels, *new[: max(0, MOST_LEVELS - column.states)]))
+    return replace(column, levels=(*column.levels, *new[: max(0, most - column.states)]))
 
 
-def _recoded(numbers: np.ndarray, columns: Sequence[Column], others: Sequence[Column]) -> np.ndarray:  # (B, C)
-    """Numbers of levels of some columns as those of others, of which one has more levels; new ones are unseen (-1)."""
+def may_miss(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns with a state for missing values, unless these are an error."""
+    return tuple(replace(column, missing=column.missing or column.averages_missing) for column in columns)
+
+
+def learned_anew(columns: Sequence[Column], numbers: np.ndarray) -> tuple[tuple[Column, ...], np.ndarray]:  # N, (B, C)
+    """Columns and numbers for a fit to rows of several batches: a value of an unknown category counts as missing."""
+    found = numbers.copy()
+    for n, column in enumerate(columns):
+        if column.levels is not None:
+            found[found[:, n] == AVERAGE, n] = np.nan
+    missing = np.isnan(found).any(axis=0).tolist()
+    made = (replace(column, missing=absent) for column, absent in zip(columns, missing, strict=True))
+    return tuple(made), found
+
+
+def recoded(numbers: np.ndarray, columns: Sequence[Column], others: Sequence[Column]) -> np.ndarray:  # (B, C)
+    """Numbers of levels of some columns as those of others; a level that these do not have is unseen (-1) or rare."""
     found = numbers.copy()
     for n, (column, other) in enumerate(zip(columns, others, strict=True)):
-        if column.levels is not None and other.levels is not None and len(column.levels) != len(other.levels):
-            rare = numbers[:, n] == len(column.levels)
-            found[numbers[:, n] >= len(other.levels), n] = len(other.levels) if other.other else -1
-            found[rare, n] = len(other.levels)
+        if column.levels is None or other.levels is None or column.levels == other.levels:
+            continue
+        rare = len(other.levels)
+        place = {level: k for k, level in enumerate(other.levels)}
+        codes = [place.get(level, rare if other.other else -1) for level in column.levels]
+        known = ~np.isnan(numbers[:, n])
+        found[known, n] = np.array([*codes, rare, -1.0])[numbers[known, n].astype(np.int64)]
     return found
 
 

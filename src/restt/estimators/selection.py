@@ -10,12 +10,13 @@ share, or where rounding the kernels' products costs more than the trains gain, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
@@ -24,15 +25,18 @@ from restt.estimators.class_kernels import Kernels, LogitSum, Searched
 from restt.estimators.class_rows import ClassRows
 from restt.estimators.class_trains import Trains
 from restt.estimators.classes import log_loss
+from restt.estimators.columns import read_numbers
 from restt.estimators.encoding import Encoding, with_site_means
 from restt.estimators.posterior import with_run
 from restt.estimators.settings import Settings, settle
 from restt.estimators.tables import Examples
-from restt.estimators.targets import Labels
+from restt.estimators.targets import Labels, class_numbers
 from restt.module import ResTT
 from restt.prior import Settings as PriorSettings
 from restt.prior.fitting import side_by_side
+from restt.prior.laplace import LogitPosterior
 from restt.prior.rounding import residual_module
+from restt.prior.rows import FitRows
 from restt.prior.sites import hat_map
 
 if TYPE_CHECKING:
@@ -52,6 +56,9 @@ class Selected:
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
     loss: float | None  # that of the average; None where rows are too few to judge by
     rounding_error: float  # root mean square by which rounding moved its logits on the rows
+    posterior: LogitPosterior | None = None
+    average: Average | None = None  # both for partial_fit; None where it is not possible
+    rows: FitRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +79,15 @@ class Judged:
         loss = float(log_loss(np.tensordot(found, logits, 1), labels, row_weights))
         return np.concatenate([found, np.zeros(len(self.names) - kept)]), loss
 
+    def spread(self, weights: np.ndarray) -> tuple[float, float, int]:  # (C,)
+        """Mean and standard deviation of the log-loss of an average over held-out rows, and their number."""
+        rows, chosen = self.rows, self.rows.judged
+        logits = np.tensordot(weights, self.logits[:, chosen], 1)
+        losses = -log_softmax(logits, axis=1)[np.arange(len(logits)), rows.labels[chosen]]
+        shares = rows.weights[chosen] / rows.weights[chosen].sum()
+        mean = float(shares @ losses)
+        return mean, float(np.sqrt(shares @ (losses - mean) ** 2)), len(losses)
+
     def losses(self) -> list[float]:
         """Log-loss of each candidate; NaN where rows are too few to judge by."""
         rows = self.rows
@@ -80,52 +96,104 @@ class Judged:
         return log_loss(self.logits[:, rows.judged], rows.labels[rows.judged], rows.weights[rows.judged]).tolist()
 
 
+@dataclass(frozen=True, eq=False)
+class Average:
+    """What the candidates of a fit have learned, and their weights in the average."""
+
+    kernels: Kernels
+    trains: Trains
+    penalties: tuple[float, ...]  # of the trains that are candidates
+    order: tuple[int, ...]  # of the sites
+    names: tuple[str, ...]  # C
+    losses: tuple[float, ...]  # C: log-loss on held-out rows
+    weights: np.ndarray  # (C,)
+    loss: float | None  # of the average on held-out rows; None where rows are too few to judge by
+    of_kernels: tuple[np.ndarray, float]  # both of the best average without trains
+    row_losses: tuple[float, float, int]  # on held-out rows: their mean, standard deviation and number
+
+    @classmethod
+    def learned(cls, rows: ClassRows, parameters: ResTTClassifier, seed: int) -> tuple[Average, list[Searched]]:
+        """The average with the least log-loss on held-out rows, and the searches of the kernels."""
+        own, sample = rows.settings, rows.first(rows.settings.most_rows)
+        kernels = Kernels.learned(sample, PriorSettings.of_effort(parameters.effort))
+        order = _site_order(rows, kernels.relevance)
+        trains = Trains(sample.ordered(order), device_of(sample, parameters), seed)
+        judged, found, penalties = _judged(kernels, trains)
+        weights, loss, spread = np.eye(len(judged.names))[1], None, (0.0, 0.0, 0)
+        of_kernels = weights, np.inf
+        if sample.is_judged:
+            weights, loss = judged.average(sample.judged, own.train_cost)
+            of_kernels = judged.average(sample.judged, own.train_cost, trains=False)
+            spread = judged.spread(weights)
+        losses = tuple(judged.losses())
+        found_average = cls(kernels, trains, penalties, order, judged.names, losses, weights, loss, of_kernels, spread)
+        return found_average, found
+
+    def kept(self) -> Average:
+        """What conditioning on more rows needs, without the rows where no train has a share."""
+        rows = self.kernels.rows.first(1)
+        trains = Trains(self.trains.rows, self.trains.device, self.trains.seed, self.trains.modules)
+        if not self.weights[len(self.names) - len(self.penalties) :].any():
+            trains = Trains(rows, self.trains.device, self.trains.seed)
+        return replace(self, kernels=replace(self.kernels, rows=rows, by_fold=()), trains=trains)
+
+    def conditioned(
+        self,
+        rows: ClassRows,
+        table: np.ndarray,
+        row_weights: np.ndarray,
+        target: Labels,
+        found: Sequence[Searched] = (),
+    ) -> Selected:
+        """The module of the average given rows (B, N), whose weights are those of a table before it was merged."""
+        own, sample, device = rows.settings, self.kernels.rows, self.trains.device
+        weights, loss, first = self.weights, self.loss, len(self.names) - len(self.penalties)
+
+        def solved_with(weights: np.ndarray) -> LogitSum:
+            solved = self.kernels.solve(weights[1:first], found)
+            solved.constant[:] += weights[0] * rows.shares
+            return solved
+
+        precision, work = device.precision, float(len(sample)) ** 2 * len(rows.sites)
+        with fitting_threads(work):
+            solved = solved_with(weights)
+            may_stay = rows.bond is None and loss is not None and not weights[first:].any()
+            products, error = solved.product_cores(self.order, rows.bond or own.largest_bond, patient=not may_stay)
+        may_stay = rows.bond is None and error > own.tolerance
+        kernel_weights, kernel_loss = self.of_kernels if may_stay else (weights, np.inf)
+        # A random error of the logits costs about half of its variance times p (1 - p), at most a quarter.
+        if loss is not None and kernel_loss < loss + error**2 / 8:
+            with fitting_threads(work):
+                solved = solved if (kernel_weights == weights).all() else solved_with(kernel_weights)
+                module = with_run(solved.diagonal(self.order)).to(device.device)
+            weights, loss, error, precision = kernel_weights, kernel_loss, 0.0, "float64"
+        else:
+            shares = dict(zip(self.penalties, weights[first:].tolist(), strict=True))
+            module = _averaged(_members(rows, self.order, solved, products, self.trains, shares), device)
+        hats, shift, scale = hat_map([rows.sites[n] for n in self.order])
+        encoding = Encoding(rows.columns, self.order, hats, shift, scale, shift.clone(), None)
+        return Selected(
+            module,
+            with_site_means(encoding, table, row_weights),
+            target,
+            precision,
+            dict(zip(self.names, zip(self.losses, weights.tolist(), strict=True), strict=True)),
+            loss,
+            error,
+            solved.posterior(float(weights[0])),
+        )
+
+
 def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> Selected:
     """The average of candidates with the least log-loss on held-out rows."""
     rows = ClassRows.read(given, parameters, target, seed)
-    own, sample = rows.settings, rows.first(rows.settings.most_rows)
-    kernels = Kernels.learned(sample, PriorSettings.of_effort(parameters.effort))
-    order = _site_order(rows, kernels.relevance)
-    device = _device(sample, parameters)
-    trains = Trains(sample.ordered(order), device, seed)
-    judged, found, penalties = _judged(kernels, trains)
-    first = len(judged.names) - len(penalties)  # of the trains
-    weights, loss = np.eye(len(judged.names))[1], None
-    if sample.is_judged:
-        weights, loss = judged.average(sample.judged, own.train_cost)
-
-    def solved_with(weights: np.ndarray) -> LogitSum:
-        solved = kernels.solve(weights[1:first], found)
-        solved.constant[:] += weights[0] * rows.shares
-        return solved
-
-    precision = device.precision
-    with fitting_threads(float(len(sample)) ** 2 * len(rows.sites)):
-        solved = solved_with(weights)
-        may_stay = rows.bond is None and loss is not None and not weights[first:].any()
-        products, error = solved.product_cores(order, rows.bond or own.largest_bond, patient=not may_stay)
-    kernel_weights, kernel_loss = weights, np.inf
-    if loss is not None and rows.bond is None and error > own.tolerance:
-        kernel_weights, kernel_loss = judged.average(sample.judged, own.train_cost, trains=False)
-    # A random error of the logits costs about half of its variance times p (1 - p), at most a quarter.
-    if loss is not None and kernel_loss < loss + error**2 / 8:
-        weights, loss, error, precision = kernel_weights, kernel_loss, 0.0, "float64"
-        module = with_run(solved_with(weights).diagonal(order)).to(device.device)
-    else:
-        shares = dict(zip(penalties, weights[first:].tolist(), strict=True))
-        module = _averaged(_members(rows, order, solved, products, trains, shares), device)
-    hats, shift, scale = hat_map([rows.sites[n] for n in order])
-    encoding = Encoding(rows.columns, order, hats, shift, scale, shift.clone(), None)
-    losses = zip(judged.losses(), weights.tolist(), strict=True)
-    return Selected(
-        module,
-        with_site_means(encoding, encoding.numbers(given.table), given.weights),
-        target,
-        precision,
-        dict(zip(judged.names, losses, strict=True)),
-        loss,
-        error,
-    )
+    average, searches = Average.learned(rows, parameters, seed)
+    table = read_numbers(rows.columns, given.table)
+    found = average.conditioned(rows, table, given.weights, target, searches)
+    if len(rows) > rows.settings.most_rows:
+        return found
+    labels = class_numbers(given.y, target.classes)[:, None].astype(np.float64)
+    return replace(found, average=average.kept(), rows=FitRows.of(table, labels, given.weights, seed))
 
 
 def _judged(kernels: Kernels, trains: Trains) -> tuple[Judged, list[Searched], tuple[float, ...]]:
@@ -155,7 +223,8 @@ def _worth(trains: Trains, names: tuple[str, ...], others: np.ndarray) -> bool: 
     return bool(shares[len(names) :].any())
 
 
-def _device(rows: ClassRows, parameters: ResTTClassifier) -> Settings:
+def device_of(rows: ClassRows, parameters: ResTTClassifier) -> Settings:
+    """Device and precision of the trainings."""
     own, width = rows.settings, sum(site.width for site in rows.sites)
     bond, count = rows.bond or own.train_bond, min(len(rows), own.step_rows)
     training: dict[str, Any] = {"precision": "auto", "batch_size": count, "epochs": own.train_steps}

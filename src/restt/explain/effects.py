@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt.explain.links import Link, Scaled, link_of, term_deviations
+from restt.explain.links import Link, Scaled, link_of, probability_deviations, term_deviations
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, records_of
 
@@ -21,9 +21,9 @@ class Effect(Scaled):
 
     ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over what
     ``spread_over`` says: the ``"posterior"`` given the rows of the fit, the ``"members"`` (0 for one), or ``"none"`` of
-    a ResTTClassifier (0). The grid of a column of categories holds its levels; a missing value is NaN. :func:`effect`
-    makes it on the latent scale, ``on`` gives it in y's units: what adding it changes in the prediction of the mean
-    row.
+    a ResTTClassifier without Gaussian processes (0). The grid of a column of categories holds its levels; a missing
+    value is NaN. :func:`effect` makes it on the latent scale, ``on`` gives it in y's units: what adding it changes in
+    the prediction of the mean row.
     """
 
     columns: tuple[int, ...]
@@ -34,24 +34,30 @@ class Effect(Scaled):
     spread: Tensor
     spread_over: str
     base: Tensor  # (O,): the mean row's prediction, on the latent scale
+    subject: Subject
+    means: Tensor  # (N, I) of absent sites
+    points: dict[int, Tensor]  # site -> (G, I)
     link: Link | None
     scale: str = "latent"
     latent: Effect | None = None
 
     @cached_property
     def _y(self) -> Effect:
-        """g(base + effect) - g(base), g the link to y; its spread is multiplied by the link's slope at that point."""
+        """g(base + effect) - g(base), g the link to y; its spread is that of the effect times the link's slopes."""
         assert self.link is not None
         if self.link.identical:
             return replace(self, scale="y", latent=self)
         base = self.base.cpu().numpy()
         moved = base + self.values.cpu().numpy()
-        squares = (self.link.slopes(moved) ** 2) @ (self.spread.cpu().numpy() ** 2)[..., None]
+        slopes = self.link.slopes(moved)
+        spread = probability_deviations(self.subject, self.means, self.points, self.values, slopes)
+        if spread is None:  # predictions depend on a latent value each, or on independent ones
+            spread = torch.from_numpy(np.sqrt(slopes**2 @ (self.spread.cpu().numpy() ** 2)[..., None])[..., 0])
         return replace(
             self,
             outputs=self.link.outputs(self.outputs),
             values=torch.from_numpy(self.link(moved) - self.link(base[None])[0]).to(self.values),
-            spread=torch.from_numpy(np.sqrt(squares[..., 0])).to(self.spread),
+            spread=spread.to(self.spread),
             scale="y",
             latent=self,
         )
@@ -129,20 +135,24 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     else:
         (first, own), (second, others) = away.items()
         members = torch.stack([train.term({first: r.expand_as(others), second: others}) for r in own], dim=1)
-    spread, over = term_deviations(subject, means, points), "posterior"
+    values = members.mean(dim=0)
+    spread, over = term_deviations(subject, means, points, values), "posterior"
     if spread is None:
         spread, over = members.std(dim=0, correction=0), "members"
-    if hasattr(subject.estimator, "effort") and hasattr(subject.estimator, "predict_proba"):
-        # Runs of a ResTTClassifier are parts of one average.
-        spread, over = torch.zeros_like(spread), "none"
+        if hasattr(subject.estimator, "effort") and hasattr(subject.estimator, "predict_proba"):
+            # Runs of a ResTTClassifier are parts of one average.
+            spread, over = torch.zeros_like(spread), "none"
     return Effect(
         tuple(subject.columns[site] for site in chosen),
         tuple(subject.names[subject.columns[site]] for site in chosen),
         subject.outputs,
-        tuple(values for values, _ in grids),
-        members.mean(dim=0),
+        tuple(grid for grid, _ in grids),
+        values,
         spread,
         over,
         subject.decide(means[None])[0],
+        subject,
+        means,
+        points,
         link_of(subject.estimator),
     )

@@ -12,9 +12,9 @@ and for the terms of order d, whose sum along the line is t^d f_d, ∫ g'(f(t)) 
 nodes are doubled until the values no longer move; what is left between their sum and the difference of the predictions
 is added in proportion to their size, so that they sum to it exactly.
 
-Each explanation is a linear functional of the function under the posterior of a closed-form regressor, so its standard
-deviation is exact on the latent scale, given the hyper-parameters and the inducing rows. In y's units it is that of the
-functional linearised at the posterior mean.
+Each explanation is a linear functional of the function under the posterior of a closed-form estimator, so its standard
+deviation is exact on the latent scale, given the hyper-parameters and the inducing rows; a classifier's is that of the
+Laplace approximation. In y's units it is that of the functional linearised at the posterior mean.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from restt.explain.subject import Subject
 from restt.explain.sweeps import legendre
 from restt.prior import Warp
 from restt.prior.functionals import path_deviations
+from restt.prior.laplace import LogitPosterior
 
 # Gauss–Legendre nodes along a path, and the largest move of a value by twice the nodes, relative to the sum of the
 # row's sizes. Where the link is smooth values move by less from 16 nodes to 32; where a path crosses an end of the
@@ -68,6 +69,10 @@ class Link:
         """Derivative of each prediction by each latent value."""
         return np.broadcast_to(np.eye(latent.shape[-1]), (*latent.shape, latent.shape[-1]))
 
+    def bends(self, latent: np.ndarray) -> np.ndarray:  # (…, D) -> (…, D, D, D)
+        """Second derivatives of each prediction by two latent values."""
+        return np.zeros((*latent.shape, latent.shape[-1], latent.shape[-1]))
+
 
 @dataclass(frozen=True, eq=False)
 class WarpLink(Link):
@@ -87,10 +92,12 @@ class WarpLink(Link):
         """Derivative of each prediction by each latent value, 0 off the diagonal."""
         return self._slope(latent)[..., None] * np.eye(latent.shape[-1])
 
-    def bends(self, latent: np.ndarray) -> np.ndarray:  # (…, D) -> (…, D)
-        """Second derivative of each prediction by its own latent value, by central differences."""
-        step = _STEP * np.where(self.target.scale > 0, self.target.scale, 1.0)
-        return (self._slope(latent + step) - self._slope(latent - step)) / (2 * step)
+    def bends(self, latent: np.ndarray) -> np.ndarray:
+        """Second derivative of each prediction by its own latent value, by central differences, 0 elsewhere."""
+        step, found = _STEP * np.where(self.target.scale > 0, self.target.scale, 1.0), super().bends(latent)
+        own = np.arange(latent.shape[-1])
+        found[..., own, own, own] = (self._slope(latent + step) - self._slope(latent - step)) / (2 * step)
+        return found
 
     def _slope(self, latent: np.ndarray) -> np.ndarray:  # (…, D)
         warp: Warp = self.target.model
@@ -116,6 +123,12 @@ class SoftmaxLink(Link):
         """Derivative of each probability by each latent value."""
         p = self(latent)
         return p[..., None] * (np.eye(p.shape[-1]) - p[..., None, :])
+
+    def bends(self, latent: np.ndarray) -> np.ndarray:
+        """Second derivatives of each probability by two latent values."""
+        p = self(latent)
+        away = np.eye(p.shape[-1]) - p[..., None, :]  # (…, D, D)
+        return p[..., None, None] * (away[..., :, None] * away[..., None, :] - self.slopes(latent)[..., None, :, :])
 
 
 def link_of(estimator: Any) -> Link | None:
@@ -247,6 +260,7 @@ def value_deviations(
     vectors: Tensor,  # (B, N, I)
     start: Tensor,  # (N, I)
     link: Link | None,
+    values: np.ndarray,  # (B, C, D): Shapley values
 ) -> np.ndarray | None:  # (B, C, D)
     """Posterior standard deviation of Shapley values, with a link of Aumann–Shapley values, to first order.
 
@@ -254,36 +268,87 @@ def value_deviations(
     """
     if subject.posterior is None:
         return None
-    curved = isinstance(link, WarpLink)
+    curved = link is not None and not link.identical
     nodes, weights = legendre(NODES_OF_DEVIATIONS if curved else subject.nodes, torch.zeros(()).double())
-    weight, parts = weights.numpy()[:, None], []
+    parts = []
     for rows in subject.row_chunks(len(vectors), len(nodes)):
         way = vectors[rows] - start
         paths = subject.by_column(start), subject.by_column(way)
-        if not isinstance(link, WarpLink):
-            parts.append(path_deviations(subject.posterior, *paths, nodes, weights.expand(len(way), -1))[..., None])
+        if link is not None and not link.identical:
+            parts.append(_linearised(subject, paths, link, nodes, weights, *along(subject, start, way, nodes.to(way))))
             continue
-        levels, slopes = along(subject, start, way, nodes.to(way))
-        by_latent, bends, deviations = link.slopes(levels), link.bends(levels), []
-        for d in range(levels.shape[-1]):
-            first = (weight * by_latent[..., d, d]).T  # (B, K)
-            second = ((weight * bends[..., d])[..., None] * slopes[..., d]).transpose(1, 0, 2)  # (B, K, C)
-            given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (first, second))
-            deviations.append(path_deviations(subject.posterior, *paths, nodes, *given))
-        parts.append(torch.stack(deviations, -1))
-    # Of one deviation of the warped target.
-    return (torch.cat(parts) * torch.linalg.vector_norm(subject.readout, dim=0).cpu()).numpy()
+        given, centres = weights.expand(len(way), -1), torch.from_numpy(values[rows])
+        found = [
+            path_deviations(posterior, *paths, nodes, given, centre=centres @ sizes)[..., None] * sizes
+            for posterior, sizes in subject.posteriors
+        ]
+        parts.append(torch.stack(found).sum(0))
+    return torch.cat(parts).numpy()
+
+
+def _linearised(
+    subject: Subject,
+    paths: tuple[list[Tensor], list[Tensor]],
+    link: Link,
+    nodes: Tensor,  # (K,)
+    weights: Tensor,  # (K,)
+    levels: np.ndarray,  # (K, B, D)
+    slopes: np.ndarray,  # (K, B, C, D)
+) -> Tensor:  # (B, C, D)
+    """Deviations of values in y's units: each is linear in all latent values, whose posteriors may be joint ones."""
+    posterior, deviations = subject.posterior, []
+    joint, sizes = subject.posteriors[0]
+    turn = sizes[:, None]
+    if isinstance(posterior, LogitPosterior):
+        joint, turn = posterior.contrasts, posterior.readouts  # (D, contrasts)
+    by_latent, bends = link.slopes(levels), link.bends(levels)
+    for d in range(levels.shape[-1]):
+        first = np.einsum("k,kbe->bke", weights.numpy(), by_latent[..., d, :])
+        second = np.einsum("k,kbef,kbce->bkcf", weights.numpy(), bends[..., d, :, :], slopes)
+        centre = np.einsum("bke,kbce->bc", first, slopes) + np.einsum("bkce,kbe->bc", second, levels)
+        first, second, centre = map(torch.from_numpy, (first, second, centre))
+        deviations.append(path_deviations(joint, *paths, nodes, first @ turn, second @ turn, centre))
+    return torch.stack(deviations, -1)
 
 
 def term_deviations(
     subject: Subject,
     means: Tensor,  # (N, I)
     points: Mapping[int, Tensor],  # site -> (G, I)
+    values: Tensor,  # (G of the first site, of the second, …, D): of the term
 ) -> Tensor | None:  # (G of the first site, of the second, …, D)
     """Posterior standard deviation of the centred term of some sites on a grid of their vectors."""
     if subject.posterior is None:
         return None
+    at, by_column = _points(subject, points), subject.by_column(means)
+    found = [
+        posterior.term_deviations(at, by_column, values.cpu() @ sizes)[..., None] * sizes
+        for posterior, sizes in subject.posteriors
+    ]
+    return torch.stack(found).sum(0).to(subject.device)
+
+
+def probability_deviations(
+    subject: Subject,
+    means: Tensor,  # (N, I)
+    points: Mapping[int, Tensor],  # site -> (G, I)
+    values: Tensor,  # (G of the first site, of the second, …, D): of the term
+    slopes: np.ndarray,  # (G of the first site, of the second, …, D, D): of the link
+) -> Tensor | None:  # (G of the first site, of the second, …, D)
+    """Posterior standard deviation of slopes · the centred term of all classes, whose logits are known together."""
+    posterior = subject.posterior
+    if not isinstance(posterior, LogitPosterior):
+        return None
+    at, by_column, by_latent = _points(subject, points), subject.by_column(means), torch.from_numpy(slopes)
+    centre, turned = (by_latent @ values.cpu()[..., None])[..., 0], by_latent @ posterior.readouts
+    found = [
+        posterior.contrasts.term_deviations(at, by_column, centre[..., d], turned[..., d, :])
+        for d in range(values.shape[-1])
+    ]
+    return torch.stack(found, -1)
+
+
+def _points(subject: Subject, points: Mapping[int, Tensor]) -> dict[int, Tensor]:  # column -> (G, I_n)
+    """Site vectors of sites by the table's columns, without padding."""
     widths = subject.module.feature_dims
-    at = {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}
-    deviations = subject.posterior.term_deviations(at, subject.by_column(means))
-    return deviations[..., None].to(subject.device) * torch.linalg.vector_norm(subject.readout, dim=0)
+    return {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}

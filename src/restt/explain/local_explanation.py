@@ -102,14 +102,16 @@ class LocalExplanation(Scaled, Printed):
 
     @cached_property
     def std(self) -> np.ndarray | None:  # (B, N, O)
-        """Posterior standard deviation of the values of a closed-form regressor, computed when first asked for.
+        """Posterior standard deviation of the values of an estimator in closed form, computed when first asked for.
 
-        Exact on the latent scale given hyper-parameters and inducing rows, to first order in y's units. None for a
-        model without a closed-form posterior: classifiers (of the Gaussian processes in a ResTTClassifier only the
-        modes are kept), trained models, modules and trees.
+        Exact on the latent scale given hyper-parameters and inducing rows, to first order in y's units. Of a
+        ResTTClassifier it is that of the Laplace approximation of its Gaussian processes; trains in the average add
+        what their mean differs by. None for a model without a closed-form posterior: a ResTTClassifier of trains alone,
+        trained models, modules and trees.
         """
         link = None if self.scale == "latent" else self.link
-        return value_deviations(self.subject, self.vectors, self.means, link)
+        values = self.values if self.latent is None else self.latent.values
+        return value_deviations(self.subject, self.vectors, self.means, link, values)
 
     def interaction(self, columns: Any) -> tuple[np.ndarray, np.ndarray | None]:  # (B, O), (B, O)
         """The centred term of some columns in each row, and its posterior standard deviation where there is one.
@@ -121,10 +123,15 @@ class LocalExplanation(Scaled, Printed):
             raise ValueError("columns must be one or more, got none: base is the term of no column")
         away = self.vectors - self.means
         with torch.no_grad():
-            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0).cpu().numpy()
-        rows = [term_deviations(self.subject, self.means, {n: row[n, None] for n in sites}) for row in self.vectors]
+            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
+        rows = [
+            term_deviations(
+                self.subject, self.means, {n: row[n, None] for n in sites}, value.reshape(*[1] * len(sites), -1)
+            )
+            for row, value in zip(self.vectors, term, strict=True)
+        ]
         std = [row.flatten().cpu().numpy() for row in rows if row is not None]
-        return term, np.stack(std) if std else None
+        return term.cpu().numpy(), np.stack(std) if std else None
 
     def variance_shares(self) -> tuple[np.ndarray, np.ndarray]:  # (N, O), (highest+1, O)
         """Shares of columns and of orders in the variance of these rows' predictions, on this scale.

@@ -21,7 +21,6 @@ from restt.explain.shapley import along_paths
 from restt.explain.sobol import top_interactions
 from restt.explain.subject import Subject
 from restt.explain.tables import Printed, data_frame, records_of
-from restt.prior import Predictive
 from restt.prior.functionals import posterior_draws
 
 
@@ -113,7 +112,7 @@ def variance_shares(
 ) -> VarianceShares:
     """Shares of the variance of the predictions over rows as they are: of terms, columns and orders.
 
-    Var f = Σ_T Cov(f_T, f) over the rows, f_T the centred terms. For a regressor in closed form each share of a term
+    Var f = Σ_T Cov(f_T, f) over the rows, f_T the centred terms. For an estimator in closed form each share of a term
     has a posterior standard deviation, and each term the posterior probability that its own variance is more than one
     per cent of the whole, from draws of the term and of the function together on a sample of the rows.
 
@@ -121,7 +120,7 @@ def variance_shares(
     ----------
     model : restt.ResTT or fitted estimator
     background : (M, N, I) site vectors for a module, a table for an estimator
-        The rows. A regressor in closed form has some of its fit's by default, at most 768.
+        The rows. An estimator in closed form has some of its fit's by default, at most 768.
     terms : sequence of columns or of tuples of columns, optional
         Terms to list, by name or number; by default the ten of largest variance under independent columns.
     settings : ShareSettings, optional
@@ -163,7 +162,7 @@ def variance_shares(
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
     if subject.posterior is not None and bool((variance > 0).any()):
         ranked = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
-        errors = _posterior_errors(subject.posterior, subject, rows, means, chosen, ranked.tolist(), settings)
+        errors = _posterior_errors(subject, rows, means, chosen, ranked.tolist(), settings)
     return VarianceShares(
         subject.names,
         subject.outputs,
@@ -190,7 +189,6 @@ def _at(rows: Tensor, site: int, vector: Tensor) -> Tensor:
 
 
 def _posterior_errors(
-    posterior: Predictive,
     subject: Subject,
     rows: Tensor,  # (B, N, I)
     means: Tensor,  # (N, I)
@@ -201,8 +199,8 @@ def _posterior_errors(
     """Posterior errors of the shares of terms, and of all terms with each of some columns, on a sample of the rows."""
     place = np.random.default_rng(settings.seed).permutation(len(rows))[: settings.rows]
     sample = rows[torch.from_numpy(place).to(rows.device)]
-    size = torch.linalg.vector_norm(subject.readout, dim=0)
-    unit = size.where(size > 0, 1.0)
+    parts = [(posterior, sizes, sizes > 0) for posterior, sizes in subject.posteriors]
+    size = torch.stack([sizes for _, sizes, _ in parts]).sum(0)  # an output is one function's, or none's
     train, away, latent = subject.train(means), sample - means, subject.decide(sample)
 
     def drawn(product: Tensor, value: Tensor) -> np.ndarray:  # (B, N, I), (B, D) -> (2, D)
@@ -210,13 +208,15 @@ def _posterior_errors(
 
         A part is given by its site vectors and its posterior mean.
         """
-        products = subject.by_column(torch.cat([product, sample]))
-        centre = (torch.cat([value, latent]) / unit).cpu()
-        draws = posterior_draws(posterior, products, centre, settings.draws, settings.seed)
+        products, centre = subject.by_column(torch.cat([product, sample])), torch.cat([value, latent]).cpu()
+        draws = centre.expand(settings.draws, -1, -1).clone()
+        for posterior, sizes, own in parts:
+            middle = centre[:, own] / sizes[own]
+            draws[..., own] = sizes[own] * posterior_draws(posterior, products, middle, settings.draws, settings.seed)
         part, whole = draws.split(len(sample), dim=1)  # (draws, B, D)
         part, whole = part - part.mean(dim=1, keepdim=True), whole - whole.mean(dim=1, keepdim=True)
         variance = whole.square().sum(1)
-        known = (variance > 0) & (size > 0).cpu()
+        known = (variance > 0) & (size > 0)
         ratios = [torch.where(known, (part * of).sum(1) / variance.where(known, 1.0), 0.0) for of in (whole, part)]
         share, own = ratios
         return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()

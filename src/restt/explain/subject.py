@@ -23,6 +23,8 @@ from restt.explain.products import Products, ProductTrain
 from restt.explain.sweeps import row_chunks
 from restt.module import ResTT
 from restt.prior import Predictive
+from restt.prior.laplace import LogitPosterior
+from restt.prior.mixture import Mixture
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,19 +140,37 @@ class Subject:
         return torch.as_tensor(stored).to(device=self.device, dtype=torch.float64)
 
     @property
-    def posterior(self) -> Predictive | None:
-        """The posterior of a regressor in closed form, with some rows of its fit; None for other models."""
-        posterior = getattr(self.estimator, "spread_", None)
-        return posterior if isinstance(posterior, Predictive) else None
+    def posterior(self) -> Predictive | LogitPosterior | None:
+        """The posterior of an estimator in closed form, with some rows of its fit; None for other models."""
+        posterior = getattr(self.estimator, "spread_", getattr(self.estimator, "posterior_", None))
+        return posterior if isinstance(posterior, (Predictive, LogitPosterior)) else None
+
+    @property
+    def posteriors(self) -> list[tuple[Mixture, Tensor]]:
+        """Posteriors of functions, and what each output (D,) is times such a function; 0 where it is another one's.
+
+        Outputs of a regressor share the posterior of a standardised one. Without a posterior there are none.
+        """
+        if isinstance(self.posterior, Predictive):
+            return [(self.posterior, torch.linalg.vector_norm(self.readout, dim=0).cpu())]
+        if self.posterior is None:
+            return []
+        return list(zip(self.posterior.outputs, torch.eye(len(self.outputs), dtype=torch.float64), strict=True))
 
     @property
     def notes(self) -> list[str]:
         """Remarks of a printed explanation: that there are no error bars, or the error of a distilled model."""
         name, errors = type(self.estimator).__name__, [] if self.error is None else self.error.tolist()
         none = hasattr(self.estimator, "fit") and self.posterior is None
+        share = getattr(self.posterior, "share", 1.0)
         off = ", ".join(f"{error:.2g}" for error in errors)
         return [
             *([f"no standard deviations: {name} has no posterior in closed form"] if none else []),
+            *(
+                [f"standard deviations: of its {share:.0%} Gaussian processes, not of its trains"]
+                if share < 0.995
+                else []
+            ),
             *([f"distilled: off by {off} standard deviations on fresh points"] if errors else []),
         ]
 

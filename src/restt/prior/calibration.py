@@ -24,7 +24,8 @@ from torch import Tensor
 from restt.prior.fitting import Members, weighted
 from restt.prior.gp import cholesky
 from restt.prior.kernel import Kernel
-from restt.prior.predictive import Predictive, between, residual_quantiles, scale_slopes
+from restt.prior.mixture import between
+from restt.prior.predictive import Predictive, residual_quantiles, scale_slopes
 from restt.prior.settings import Settings
 
 # Bytes of the inducing rows' roots beside twice the train.

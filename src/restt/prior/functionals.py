@@ -27,8 +27,9 @@ from scipy.stats import gamma
 from torch import Tensor
 
 from restt.prior.gp import Process, Product, cholesky, product_covariance, without_each
+from restt.prior.mixture import Mixture
 from restt.prior.pairs import Rows
-from restt.prior.predictive import Predictive, between
+from restt.prior.predictive import Predictive
 from restt.prior.settings import learned_components
 from restt.prior.sites import rows_of
 from restt.prior.warp import Warp
@@ -39,32 +40,38 @@ _NUMBERS = 2**23
 
 @torch.no_grad()
 def path_deviations(
-    predictive: Predictive,
+    posterior: Mixture,
     start: Sequence[Tensor],  # N of (I_n,)
     way: Sequence[Tensor],  # N of (B, I_n)
     nodes: Tensor,  # (K,)
-    slopes: Tensor,  # (B, K): what the derivative along a column counts at each node
-    levels: Tensor | None = None,  # (B, K, N): what the function itself counts there
+    slopes: Tensor,  # (B, K) or (B, K, H): what the derivative along a column counts at each node
+    levels: Tensor | None = None,  # (B, K, N) or (B, K, N, H): what the function itself counts there
+    centre: Tensor | None = None,  # (B, N): of the average, read where it has other parts than members
 ) -> Tensor:  # (B, N)
     """Posterior standard deviation of Σ_k slopes·∂f/∂x_n(start + t_k way)·way_n + levels·f(start + t_k way).
 
     With the weights of the nodes as slopes it is that of the Shapley values. In standard deviations of the warped
-    target.
+    target. Of a posterior of H functions that are independent before rows are seen, such as the contrasts of classes,
+    it is that of the sum over them.
     """
-    columns, inducing = len(start), predictive.kernel.vectors(predictive.inducing)
-    each = columns * max(12 * len(inducing[0]), 16 * len(nodes) ** 2)
+    slopes = slopes if slopes.dim() == 3 else slopes[..., None]
+    columns, inducing, functions = len(start), posterior.kernel.vectors(posterior.inducing), slopes.shape[2]
+    levels = levels if levels is None or levels.dim() == 4 else levels[..., None]
+    each = columns * max(12 * len(inducing[0]) * functions, 16 * len(nodes) ** 2)
     step, parts = max(1, _NUMBERS // each), []
     for first in range(0, len(slopes), step):
         some = slice(first, first + step)
         part = [z[some] for z in way]
-        given = slopes[some], None if levels is None else levels[some]
+        given = [(slopes[some, :, h], None if levels is None else levels[some, ..., h]) for h in range(functions)]
         within, means = torch.zeros(len(part[0]), columns, dtype=torch.float64), []
-        for weight, process, root, mean in predictive.members:
-            cross = _path_cross(process, inducing, start, part, nodes, *given)  # (B, N, M)
-            known = _path_variance(process, start, part, nodes, *given)
+        for weight, process, root, mean in posterior.members:
+            seen = [_path_cross(process, inducing, start, part, nodes, *one) for one in given]
+            cross = torch.stack(seen, -1).flatten(2)  # (B, N, M·H)
+            known = torch.stack([_path_variance(process, start, part, nodes, *one) for one in given]).sum(0)
             within += weight * (known - (cross @ root.T).square().sum(-1)).clamp(min=0)
             means.append((cross @ mean).flatten(0, 1))
-        parts.append((within + between(means, predictive.weights).view_as(within)).sqrt())
+        middle = None if centre is None else centre[some].flatten()
+        parts.append((within + posterior.disagreement(means, middle).view_as(within)).sqrt())
     return torch.cat(parts)
 
 
@@ -136,7 +143,7 @@ def _path_variance(
 
 @torch.no_grad()
 def posterior_draws(
-    predictive: Predictive,
+    posterior: Mixture,
     products: Product,  # N of (A, I_n)
     centre: Tensor,  # (A, O): the posterior mean of the products
     count: int,
@@ -145,25 +152,32 @@ def posterior_draws(
     """Draws of products from their joint posterior, a member by its weight for each, about ``centre``.
 
     Members differ by their own means and covariances; the mean over members is put at ``centre``, so that draws are
-    about the train that predicts and not about its approximation by the inducing rows.
+    about the train that predicts and not about its approximation by the inducing rows. Other parts of the average are
+    one more member, with the covariance of any of them.
     """
     rng = np.random.default_rng(seed)
-    chosen = rng.choice(len(predictive.weights), count, p=predictive.weights / predictive.weights.sum())
+    chosen = rng.choice(len(posterior.weights), count, p=posterior.weights / posterior.weights.sum())
     normal = torch.from_numpy(rng.standard_normal((count, *centre.shape)))
-    inducing = predictive.kernel.vectors(predictive.inducing)
+    inducing = posterior.kernel.vectors(posterior.inducing)
     roots, means = [], []
-    for _, process, root, mean in predictive.members:
+    for _, process, root, mean in posterior.members:
         cross = product_covariance(process, inducing, products)
         known = root @ cross
         variances, directions = torch.linalg.eigh(product_covariance(process, products, products) - known.T @ known)
         roots.append(directions * variances.clamp(min=0).sqrt())
         means.append(cross.T @ mean)
-    shares = torch.from_numpy(predictive.weights / predictive.weights.sum())
+    shares = torch.from_numpy(posterior.weights / posterior.weights.sum())
     middle = torch.einsum("s,sao->ao", shares, torch.stack(means))
+    if posterior.share < 1:
+        other, middle = (centre - posterior.share * middle) / (1 - posterior.share), centre
+        is_other = torch.from_numpy(rng.random(count) > posterior.share)
+    else:
+        other, is_other = centre, torch.zeros(count, dtype=torch.bool)
     found = torch.empty_like(normal)
     for member, (root, mean) in enumerate(zip(roots, means, strict=True)):
         own = torch.from_numpy(chosen == member)
         found[own] = centre + mean - middle + torch.einsum("ab,cbo->cao", root, normal[own])
+        found[own & is_other] += other - mean
     return found
 
 

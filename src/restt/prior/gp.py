@@ -68,12 +68,13 @@ class Process:
     theta: Tensor
     component: Component
     settings: Settings
+    factor: float = 1.0  # of the kernel without its constant
 
     @cached_property
     def _tables(self) -> tuple[list[Tensor], Tensor]:
         with torch.no_grad():
             tables, scale = self.kernel.tables_with_average(self.theta)
-            return tables, scale * term_mask(self.component, scale)
+            return tables, self.factor * scale * term_mask(self.component, scale)
 
     @cached_property
     def _in_one(self) -> Tables:

@@ -7,8 +7,7 @@ leave-one-out residuals divided by their own s, so that skewed noise and heavy t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,19 +20,19 @@ from torch import Tensor
 
 from restt._common.errors import check_int, check_positive
 from restt.prior.distribution import LEVELS, Distribution, standard_quantile
-from restt.prior.gp import Process, product_covariance
+from restt.prior.gp import Process
 from restt.prior.kernel import Kernel
+from restt.prior.mixture import Mixture, between
 from restt.prior.pairs import Rows
 from restt.prior.settings import Component, Settings
 from restt.prior.sites import Site, rows_of
 from restt.prior.warp import Warp, smooth_quantile
 
 _ROWS_AT_ONCE = 1024
-_POINTS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Predictive:
+class Predictive(Mixture):
     """Predictive distribution of a fitted model: inducing rows, a root of each member, and residual quantiles."""
 
     kernel: Kernel
@@ -54,11 +53,6 @@ class Predictive:
         """The members before they saw rows."""
         pairs = zip(self.thetas, self.components, strict=True)
         return tuple(Process(self.kernel, theta, component, self.settings) for theta, component in pairs)
-
-    @cached_property
-    def inducing(self) -> Rows:
-        """The inducing rows as states and shares."""
-        return rows_of(self.kernel.sites, self.numbers)
 
     @property
     def members(self) -> Iterator[tuple[float, Process, Tensor, Tensor]]:
@@ -124,36 +118,6 @@ class Predictive:
     def std(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp) -> np.ndarray:  # (B, O), in y's units
         """Root mean square of y about its prediction."""
         return self.at(outputs, numbers, warp).std
-
-    @torch.no_grad()
-    def term_deviations(
-        self,
-        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
-        means: Sequence[Tensor],  # C of (I_n,)
-    ) -> Tensor:  # (G_n of the first column, of the second, …)
-        """Posterior standard deviation of a centred term on a grid, in standard deviations of the warped target.
-
-        The term of columns S is a product: each column of S less its mean, every other one at its mean.
-        """
-        shape = [len(vectors) for vectors in points.values()]
-        inducing, parts = self.kernel.vectors(self.inducing), []
-        for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
-            part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
-            # torch's own unravel_index imports sympy on its first call, which takes a second.
-            indices = (torch.from_numpy(place) for place in np.unravel_index(part.numpy(), shape))
-            places = dict(zip(points, indices, strict=True))
-            term = [
-                points[n][places[n]] - mean if n in points else mean.expand(len(part), -1)
-                for n, mean in enumerate(means)
-            ]
-            within, centres = torch.zeros(len(part), dtype=torch.float64), []
-            for weight, process, root, mean in self.members:
-                cross = product_covariance(process, inducing, term)  # (M, G)
-                variance = product_covariance(process, term, term).diagonal()
-                within += weight * (variance - (root @ cross).square().sum(0)).clamp(min=0)
-                centres.append(cross.T @ mean)
-            parts.append((within + between(centres, self.weights)).sqrt())
-        return torch.cat(parts).reshape(shape)
 
     def recalibrated(
         self,
@@ -239,12 +203,6 @@ class Predictive:
 # Of a variance relative to the common one: a search may try any slope.
 _LARGEST_LOG = 30.0
 _ARRAYS = ("numbers", "roots", "means", "quantiles", "slopes")
-
-
-def between(means: Sequence[Tensor], weights: np.ndarray) -> Tensor:  # S of (B, O), (S,) -> (B,)
-    """Variance of the members' means."""
-    stack, share = torch.stack(list(means), -1), torch.from_numpy(weights).to(means[0])
-    return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
 
 
 def scale_slopes(

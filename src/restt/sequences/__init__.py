@@ -7,7 +7,8 @@
 torch.Size([3, 1])
 """
 
-from restt.sequences.estimators import ResTTForecaster, ResTTSequenceClassifier
+from restt.sequences.estimators import ResTTSequenceClassifier
+from restt.sequences.forecaster import ResTTForecaster
 from restt.sequences.module import ResTTSequence
 from restt.sequences.volterra import VolterraRegressor
 

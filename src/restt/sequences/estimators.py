@@ -1,47 +1,54 @@
-"""Classes of sequences, and the next values of a series, by a residual train with tied cores."""
+"""Classes of sequences by a residual train with tied cores; how sequences become features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from restt._common.errors import check_int
 from restt.sequences.module import ResTTSequence
 from restt.train import TrainConfig, train
 
-# The last windows of a series, which choose the epoch.
-HELD_OUT_SHARE = 0.2
 # Standardised values beyond this many standard deviations are clipped: products over steps would grow with them.
 LARGEST = 3.0
 
 
 def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
     """Sequences from an array (B, T) or (B, T, channels), or from a list of (T,) or (T, channels) of any lengths."""
+    if not isinstance(X, Iterable):
+        raise TypeError(f"X must be an array or a list of sequences, got {type(X).__name__}")
     if isinstance(X, np.ndarray) and X.dtype != object and X.ndim not in (2, 3):
         raise ValueError(f"X must have shape (B, T) or (B, T, channels), or be a list of sequences, got {X.shape}")
     sequences: list[np.ndarray] = []
     for place, sequence in enumerate(X):
-        values = np.asarray(sequence, dtype=np.float64)
-        values = values[:, None] if values.ndim == 1 else values
-        if values.ndim != 2:
-            raise ValueError(f"sequence {place} of X must have shape (T,) or (T, channels), got {values.shape}")
-        if values.size == 0:
-            raise ValueError(f"sequence {place} of X must have at least one step and channel, got length 0")
-        if not np.isfinite(values).all():
-            raise ValueError(f"sequence {place} of X must be finite, got {values[~np.isfinite(values)][0]}")
+        values = read_series(sequence, f"sequence {place} of X")
         if sequences and values.shape[1] != (channels := sequences[0].shape[1]):
             raise ValueError(f"sequence {place} of X has {values.shape[1]} channels, the first has {channels}")
         sequences.append(values)
     if not sequences:
         raise ValueError("X must hold at least one sequence, got none")
     return sequences
+
+
+def read_series(series: Any, name: str) -> np.ndarray:  # (T, channels)
+    """One sequence (T,) or (T, channels); ValueError that names what is wrong."""
+    values = np.asarray(series, dtype=np.float64)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have shape (T,) or (T, channels), got {values.shape}")
+    if values.size == 0:
+        raise ValueError(f"{name} must have at least one step and channel, got length 0")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got {values[~np.isfinite(values)][0]}")
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +83,8 @@ def _positive(std: np.ndarray) -> np.ndarray:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Trained(BaseEstimator):
-    """Parameters of a training, and the training."""
+class Trained(BaseEstimator):
+    """Parameters of a training."""
 
     bond_dim: int = 16
     epochs: int = 200
@@ -86,19 +93,8 @@ class _Trained(BaseEstimator):
     batch_size: int = 64
     random_state: Any = None
 
-    def _trained(
-        self,
-        x: torch.Tensor,  # (B, T, I)
-        y: torch.Tensor,  # (B,) classes or (B, O) values
-        outputs: int,
-        held_out: int = 0,
-    ) -> ResTTSequence:
-        """A trained module, with ``held_out`` of the epoch best on so many last sequences."""
-        seed, rows = int(check_random_state(self.random_state).randint(2**31 - 1)), len(x) - held_out
-        bond_dim = check_int("bond_dim", self.bond_dim, minimum=1)
-        module = ResTTSequence(x.shape[2], bond_dim, outputs, length=x.shape[1])
-        module.reset_parameters(seed)
-        config = TrainConfig(
+    def _config(self, rows: int, seed: int) -> TrainConfig:
+        return TrainConfig(
             epochs=self.epochs,
             batch_size=min(self.batch_size, rows),
             lr=self.lr,
@@ -106,17 +102,19 @@ class _Trained(BaseEstimator):
             weight_decay=self.penalty,
             schedule="cosine",
             clip_norm=1.0,
-            keep="best" if held_out else "last",
             seed=seed,
         )
-        validation = (x[rows:], y[rows:]) if held_out else None
-        for _ in train(module, x[:rows], y[:rows], config=config, validation=validation):
-            pass
-        return module
+
+    def _new_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    @property
+    def _width(self) -> int:
+        return check_int("bond_dim", self.bond_dim, minimum=1)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ResTTSequenceClassifier(ClassifierMixin, _Trained):
+class ResTTSequenceClassifier(ClassifierMixin, Trained):
     """Classifies sequences of any length by :class:`ResTTSequence`, trained by gradients.
 
     A step's features are 1, its standardised values and their changes since the step before.
@@ -151,14 +149,23 @@ class ResTTSequenceClassifier(ClassifierMixin, _Trained):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to B sequences, an array (B, T) or (B, T, channels) or a list of (T,) or (T, channels), and B classes."""
         sequences = read_sequences(X)
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        labels = column_or_1d(y)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(numbers) != len(sequences):
             raise ValueError(f"y must have one class for each of the {len(sequences)} sequences, got {len(numbers)}")
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got {len(self.classes_)}")
         self.scaling_ = Scaling.fit(sequences)
         x = self.scaling_.features(sequences)
-        self.module_ = self._trained(x, torch.from_numpy(numbers), len(self.classes_))
+        self.module_, seed = (
+            ResTTSequence(x.shape[2], self._width, len(self.classes_), length=x.shape[1]),
+            self._new_seed(),
+        )
+        self.module_.reset_parameters(seed)
+        for _ in train(self.module_, x, torch.from_numpy(numbers), config=self._config(len(x), seed)):
+            pass
         return self
 
     @torch.no_grad()
@@ -170,75 +177,5 @@ class ResTTSequenceClassifier(ClassifierMixin, _Trained):
 
     def predict(self, X: Any) -> np.ndarray:  # (B,)
         """The most probable classes."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ResTTForecaster(_Trained):
-    """Forecasts a series from its last ``memory`` values by :class:`ResTTSequence`, trained by gradients.
-
-    The train reads the window step by step and gives the change to the next value, in standard deviations of changes.
-    The weights are those of the epoch with the least error on the last fifth of the windows, which are not trained on.
-
-    Parameters
-    ----------
-    memory : int, default=24
-        Steps of the window.
-    bond_dim, epochs, lr, penalty, batch_size, random_state
-        As those of :class:`ResTTSequenceClassifier`, with other defaults.
-
-    Attributes
-    ----------
-    module_ : ResTTSequence
-
-    Examples
-    --------
-    >>> series = np.sin(np.arange(200) / 5)
-    >>> model = ResTTForecaster(memory=12, bond_dim=6, epochs=60, random_state=0).fit(series[:150])
-    >>> bool(np.abs(model.predict(series[:150], steps=5) - series[150:155]).max() < 0.2)
-    True
-    """
-
-    memory: int = 24
-    lr: float = 0.003
-    penalty: float = 0.1
-
-    def fit(self, series: Any, y: None = None) -> Self:
-        """Fit to one series (T,) or (T, channels)."""
-        values = self._read(series, check_int("memory", self.memory, minimum=1) + 2)
-        self.scaling_ = Scaling.fit([values])
-        windows, changes = self._windows(values[:-1]), np.diff(values, axis=0)[self.memory - 1 :] / self.scaling_.change
-        x = self.scaling_.features(list(windows))
-        held_out = int(HELD_OUT_SHARE * len(x))
-        self.module_ = self._trained(x, torch.from_numpy(changes).float(), values.shape[1], held_out)
-        return self
-
-    @torch.no_grad()
-    def predict(self, series: Any, steps: int = 1) -> np.ndarray:  # (steps,) or (steps, channels)
-        """The values that follow a series (T,) or (T, channels), each step from those before it."""
-        check_is_fitted(self)
-        values = self._read(series, self.memory)
-        for _ in range(check_int("steps", steps, minimum=1)):
-            values = np.concatenate([values, self._next(values[None, -self.memory :])])
-        forecast = values[-steps:]
-        return forecast[:, 0] if np.ndim(series) == 1 else forecast
-
-    @torch.no_grad()
-    def predict_ahead(self, series: Any) -> np.ndarray:  # (T - memory,) or (T - memory, channels)
-        """One step ahead: each value from the ``memory`` measured ones before it."""
-        check_is_fitted(self)
-        ahead = self._next(self._windows(self._read(series, self.memory + 1)[:-1]))
-        return ahead[:, 0] if np.ndim(series) == 1 else ahead
-
-    def _next(self, windows: np.ndarray) -> np.ndarray:  # (B, memory, channels) -> (B, channels)
-        changes = self.module_(self.scaling_.features(list(windows))).double().numpy()
-        return np.asarray(windows[:, -1] + changes * self.scaling_.change)
-
-    def _windows(self, values: np.ndarray) -> np.ndarray:  # (T, channels) -> (T - memory + 1, memory, channels)
-        return np.lib.stride_tricks.sliding_window_view(values, self.memory, axis=0).swapaxes(1, 2)
-
-    def _read(self, series: Any, least: int) -> np.ndarray:  # (T, channels)
-        values = read_sequences([series])[0]
-        if len(values) < least:
-            raise ValueError(f"series must have at least {least} values for memory={self.memory}, got {len(values)}")
-        return values
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])

@@ -10,7 +10,8 @@ The card is plain JSON: source and columns of a model, its scores on held-out ro
     probabilities, spelled as in the file.
 ``source``
     ``file`` (its name without folders, ``"-"`` for standard input, None for a table in memory), ``sha256`` of its
-    bytes, ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, ``delimiter`` and ``encoding`` of text.
+    bytes, ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, ``delimiter`` and ``encoding`` of text,
+    and ``missing``, the words that mean a missing value beside the usual ones, in new tables too.
 ``columns``, ``target_column``
     An entry for each column of the file but the target, and one for the target: ``name``; ``kind``, one of ``number``,
     ``category``, ``boolean``, ``date``, or ``unread`` of a dropped one; how many values are ``missing``, and how many
@@ -57,7 +58,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from restt._common.errors import check_choice, check_folder
+from restt._common.errors import check_choice, check_folder, shown
 from restt._common.files import sync_folder, unfinished, write_bytes_atomic, write_json_atomic
 from restt.estimators import load as load_estimator
 from restt.estimators.files import NAME as MODEL
@@ -104,6 +105,9 @@ class Card:
             )
         card: Card = from_plain(cls("", ""), content, ("task", "target", "version"), "the model card")
         check_choice("task of the model card", card.task, TASKS)
+        words = card.source.get("missing", [])
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+            raise ValueError(f"'missing' of the source of a model card must be a list of texts, got {shown(words)}")
         for column in [*card.columns, *([card.target_column] if card.target_column else [])]:
             Column.from_json(column)
         return card

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from restt._common.errors import shown
-from restt_app.workflow.layouts import WHOLE, candidates, is_layout, parsed, remedy
+from restt_app.workflow.layouts import WHOLE, candidates, is_layout, moments, parsed, remedy
 
 # A column whose values nearly all differ names its rows; fewer rows than this say nothing.
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 20, 0.5
@@ -65,6 +65,8 @@ class Column:
         """
         values, wrong = parsed(series, self.kind, self.layout)
         if not wrong.any():
+            if self.kind == "number":
+                _refuse_infinite(self.name, values, first_row)
             return values
         row = int(wrong.argmax())
         what = {"number": "numbers", "date": "dates", "boolean": self.layout.replace("/", " or ")}[self.kind]
@@ -92,7 +94,7 @@ class Column:
         """Inputs of the model by name, from :meth:`values`."""
         if self.kind != "date" or len(self.inputs) < 2:
             return {self.name: values}
-        times = pd.Series(pd.to_datetime(values, unit="D", origin="unix"))
+        times = moments(values)
         parts = {
             self.name: values,
             f"{self.name} month": times.dt.month.to_numpy(dtype=np.float64, na_value=np.nan),
@@ -128,9 +130,7 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         counts = counts[counts > 0].sort_values(ascending=False, kind="stable")
         distinct, content = len(counts), {"levels": [str(level) for level in counts.index[:LISTED_LEVELS]]}
     else:
-        if np.isinf(values).any():
-            row = int(np.isinf(values).argmax()) + 1
-            raise ValueError(f"column {name!r} holds an infinite value in row {row}: correct it, or leave it empty")
+        _refuse_infinite(name, values, 1)
         unique = np.unique(values[~np.isnan(values)])
         distinct, content = len(unique), {"range": _ends(kind, unique)} if len(unique) else {}
     reason = ""
@@ -156,11 +156,17 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
     return Column(name, kind, layout, missing, distinct, **content, inputs=inputs, note=note)
 
 
+def _refuse_infinite(name: str, values: np.ndarray, first_row: int) -> None:
+    if np.isinf(values).any():
+        row = first_row + int(np.isinf(values).argmax())
+        raise ValueError(f"column {name!r} holds an infinite value in row {row}: correct it, or leave it empty")
+
+
 def _ends(kind: str, unique: np.ndarray) -> list[Any]:
     ends = [float(unique[0]), float(unique[-1])]
     if kind == "number":
         return ends
-    return [pd.Timestamp(day, unit="D").isoformat(sep=" ").removesuffix(" 00:00:00") for day in ends]
+    return [moment.isoformat(sep=" ").removesuffix(" 00:00:00") for moment in moments(np.array(ends))]
 
 
 def _counts_rows(name: str, unique: np.ndarray) -> bool:

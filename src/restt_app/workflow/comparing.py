@@ -190,8 +190,8 @@ def _ends(column: Column) -> tuple[float, float]:
     low, high = column.range or [-np.inf, np.inf]
     if column.kind == "number":
         return float(low), float(high)
-    days = [(pd.Timestamp(end) - pd.Timestamp(0)) / pd.Timedelta(days=1) for end in (low, high)]
-    return days[0] - 1e-6, days[1] + 1e-6  # a microsecond is lost where dates are written out
+    days = [(pd.Timestamp(end) - pd.Timestamp(0, unit="s")) / pd.Timedelta(days=1) for end in (low, high)]
+    return days[0] - 1e-6, days[1] + 1e-6  # dates are written out to the millisecond
 
 
 def _scores(fitted: FittedTable, x: Any, y: np.ndarray, seed: int) -> list[dict[str, Any]]:

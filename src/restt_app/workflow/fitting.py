@@ -126,7 +126,7 @@ def fit_table(
         created=origin["date"],
     )
     if test is not None:
-        scorer = _test_scorer(card, x, y, test, options, notes, seed)
+        scorer = _test_scorer(card, x, y, test, table.reading, notes, seed)
     else:
         splits, method = split_rows(
             y,
@@ -192,12 +192,11 @@ class _Notes:
 
 
 def _test_scorer(
-    card: Card, x: Any, y: np.ndarray, test: Any, options: Mapping[str, Any], notes: _Notes, seed: int
+    card: Card, x: Any, y: np.ndarray, test: Any, reading: Mapping[str, str], notes: _Notes, seed: int
 ) -> Scorer:
-    """Score models fitted to all rows on those of a further table."""
-    of_file = {name: options[name] for name in ("delimiter", "encoding", "missing") if name in options}
+    """Score models fitted to all rows on those of a further table, read as the first one was."""
     with naming("test"):
-        rows = read_rows(card, test, **of_file)
+        rows = read_rows(card, test, **reading)
         more, answers = known_targets(card, rows)
     notes.add([f"test: {note}" for note in rows.notes])
     texts = [name for name in x.columns if x[name].dtype == "category"]

@@ -67,7 +67,7 @@ def joined(before: str, core: str, behind: str) -> str:
 def is_layout(kind: str, layout: str) -> bool:
     """Whether columns of this kind can be written in this layout."""
     if kind == "date":
-        return layout == ISO or {"%Y", "%m", "%d"} <= set(re.findall("%.", layout.replace("%b", "%m")))
+        return layout == ISO or {"%Y", "%m", "%d"} <= set(re.findall("%.", re.sub("%[bB]", "%m", layout)))
     if kind != "number":
         return layout in (BOOLEANS if kind == "boolean" else TEXT[1:])
     try:
@@ -120,6 +120,7 @@ def candidates(text: str) -> list[tuple[str, str]]:
         warnings.simplefilter("ignore", UserWarning)  # both orders are asked for
         guessed = (guess_datetime_format(text, dayfirst=first) for first in (True, False))
         dates += [layout for layout in guessed if layout and is_layout("date", layout) and "%Y-%d" not in layout]
+    dates += [layout.replace("%B", "%b") for layout in dates]  # May is its own abbreviation
     pairs = {"number": numbers, "boolean": BOOLEANS, "date": dict.fromkeys(dates)}
     return [*((kind, layout) for kind, layouts in pairs.items() for layout in layouts), TEXT]
 
@@ -186,7 +187,20 @@ def _dates(texts: Any, layout: str) -> np.ndarray:
 
 
 def _days(times: Any) -> np.ndarray:
-    return np.asarray((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
+    # In seconds: nanoseconds reach from 1677 to 2262 only.
+    return np.asarray((times - pd.Timestamp(0, unit="s", tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
+
+
+def moments(days: np.ndarray) -> Any:  # (B,)
+    """Times of days since 1970 as a pandas series, to the millisecond, which floats hold in any year of four digits.
+
+    >>> moments(np.array([-354284.25, np.nan]))[0]
+    Timestamp('1000-01-01 18:00:00')
+    """
+    times = np.full(days.shape, np.datetime64("NaT", "ms"))
+    there = ~np.isnan(days)
+    times[there] = np.round(days[there] * 86_400e3).astype("int64").astype("datetime64[ms]")
+    return pd.Series(times)
 
 
 def is_text(series: Any) -> bool:
@@ -199,9 +213,13 @@ def is_text(series: Any) -> bool:
 def _parsed_typed(series: Any, kind: str, layout: str, there: np.ndarray) -> tuple[Any, np.ndarray]:
     """Parse a column that has a type of its own, as in data frames and Parquet files."""
     own, fits = typed_kind(series), np.zeros(len(series), dtype=bool)
-    if kind == "category" or kind == own == "boolean":
+    if kind == "category":
         texts = [label_text(value) if known else None for value, known in zip(series.tolist(), there, strict=True)]
-        return pd.Categorical(texts, categories=["false", "true"] if kind == "boolean" else None), fits
+        return pd.Categorical(texts), fits
+    if kind == own == "boolean":
+        yes, no = layout.split("/")
+        texts = [(yes if value else no) if known else None for value, known in zip(series, there, strict=True)]
+        return pd.Categorical(texts, categories=sorted((yes, no))), fits
     if kind == own == "date":
         return _days(pd.to_datetime(series, utc=True)), fits
     if kind == "number" and own in ("number", "boolean") and split(layout)[::2] == ("", ""):

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -23,7 +23,7 @@ from restt_app.pages.numbers import plain
 from restt_app.workflow.card import Card, FittedTable, as_fitted
 from restt_app.workflow.columns import Column, check_column, listed
 from restt_app.workflow.layouts import Layout, given_layouts, joined, label_text, split
-from restt_app.workflow.source import opened
+from restt_app.workflow.source import FrameSource, check_texts, opened
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
 # Beginnings of text that spreadsheets take for a formula; OWASP's list, "CSV Injection".
@@ -47,11 +47,17 @@ class Rows:
 def read_rows(card: Card, data: Any, *, most: int | None = None, layout: Layout = (), **options: Any) -> Rows:
     """Read a table by the columns of a card, at most the first ``most`` rows; ``options`` as in :func:`read_table`."""
     *columns, target = relaid([Column.from_json(entry) for entry in [*card.columns, card.target_column]], layout)
-    with opened(data, **options) as source:
+    with _opened(card, data, **options) as source:
         unused = extra_columns([name for name in source.columns if name != card.target], card)
         frame = source.read(most)
     y = _targets(card, target, frame[card.target]) if card.target in source.columns else None
     return Rows(model_frame(columns, frame), y, [*source.notes, *unused], source.sha256)
+
+
+def _opened(card: Card, data: Any, missing: Sequence[str] = (), **options: Any) -> AbstractContextManager[FrameSource]:
+    """Open a table in which the words that meant a missing value in the fit mean one too."""
+    check_texts("missing", missing)
+    return opened(data, missing=[*card.source.get("missing", []), *missing], **options)
 
 
 @contextmanager
@@ -183,6 +189,7 @@ class Predictions:
     ) -> None:
         if interval is not None and not 0.0 < interval < 1.0:
             raise ValueError(f"interval must lie between 0 and 1, got {shown(interval)}")
+        check_texts("carry", carry)
         self.fitted = as_fitted(model)
         *self._columns, _ = relaid([*self.fitted.columns, self.fitted.target_column], layout)
         self.notes: list[str] = []
@@ -192,7 +199,7 @@ class Predictions:
 
     def __iter__(self) -> Iterator[Any]:
         card, columns = self.fitted.card, self._columns
-        with opened(self._data, **self._options) as source:
+        with _opened(card, self._data, **self._options) as source:
             for name in self._carry:
                 check_column("carry", name, source.columns)
                 if name in self._names:

@@ -86,6 +86,7 @@ class _Model:
         self.card, self.estimator = fitted.card, fitted.estimator
         self.columns = [column for column in fitted.columns if column.used]
         self.names = [column.name for column in self.columns]
+        self.missing = MISSING.union(self.card.source.get("missing", []))
 
     def check(self, rows: list[Row]) -> None:
         for place, row in enumerate(rows, start=1):
@@ -95,7 +96,7 @@ class _Model:
     def frame(self, rows: list[Row]) -> Any:
         inputs: dict[str, Any] = {}
         for column in self.columns:
-            inputs.update(column.expanded(_values(column, [row[column.name] for row in rows])))
+            inputs.update(column.expanded(_values(column, [row[column.name] for row in rows], self.missing)))
         for name, values in inputs.items():
             if isinstance(values, np.ndarray) and np.isinf(values).any():
                 raise ValueError(f"column {name!r} holds an infinite value")
@@ -151,14 +152,14 @@ class _Model:
         ]
 
 
-def _values(column: Column, values: list[Any]) -> Any:
+def _values(column: Column, values: list[Any], missing: frozenset[str]) -> Any:
     """Values of a column as :meth:`Column.values` gives them; numbers, the usual case, without pandas."""
     if column.kind == "number" and split(column.layout)[::2] == ("", ""):
         numbers = [np.nan if value is None else value for value in values]
         if all(type(value) in (float, int) for value in numbers):
             return np.array(numbers, dtype=np.float64)
     series = pd.Series(values, dtype=object, name=column.name).to_frame()
-    return column.values(strip_texts(series, MISSING)[column.name])
+    return column.values(strip_texts(series, missing)[column.name])
 
 
 def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = None) -> Any:

@@ -272,6 +272,12 @@ def opened(data: Any, *, missing: Sequence[str] = (), **options: Any) -> Iterato
     yield FrameSource(frame, missing=missing)
 
 
+def check_texts(argument: str, texts: Sequence[str]) -> None:
+    """TypeError for one text in place of several, whose letters would be taken for texts."""
+    if isinstance(texts, str):
+        raise TypeError(f"{argument} must be a list of texts, got the text {texts!r}: pass [{texts!r}]")
+
+
 def strip_texts(frame: Any, words: frozenset[str]) -> Any:
     """A data frame whose texts are stripped, and missing where they are one of ``words``; other types stay.
 

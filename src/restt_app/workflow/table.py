@@ -32,7 +32,7 @@ from restt_app.workflow.layouts import (
     split,
     typed_kind,
 )
-from restt_app.workflow.source import opened
+from restt_app.workflow.source import check_texts, opened
 
 _MOST_LABELS = 200  # different values up to which their spelling is kept: the column may be a target of 100 classes
 # More different texts than this of which at least half are numbers: numbers with something else among them.
@@ -48,7 +48,8 @@ class Table:
 
     ``columns`` are all columns by name, described; ``values`` are theirs, but for dropped ones: floats (B,), NaN for
     missing, days for dates, or a pandas Categorical of texts. ``labels`` are the values as the table spells them, a
-    Categorical, of columns with few different ones. ``source`` says where it came from, as the card does.
+    Categorical, of columns with few different ones. ``source`` says where it came from, as the card does; ``reading``
+    has the delimiter and the encoding as the caller named them.
     """
 
     rows: int
@@ -57,6 +58,7 @@ class Table:
     source: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     labels: dict[str, Any] = field(default_factory=dict)
+    reading: dict[str, str] = field(default_factory=dict)
 
     def frame(self, rows: Any = None, *, without: str | None = None) -> Any:
         """Inputs of a model as a pandas data frame, of some ``rows`` (B,) or all."""
@@ -108,6 +110,8 @@ def read_table(
     >>> [(column.name, column.kind, column.missing) for column in table.columns.values()]
     [('kind', 'category', 0), ('height', 'number', 1), ('felled', 'date', 0)]
     """
+    for argument, texts in (("missing", missing), ("category", category), ("drop", drop), ("keep", keep)):
+        check_texts(argument, texts)
     with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
         given = given_layouts(layout)
         for argument, names in (("category", category), ("drop", drop), ("keep", keep), ("layout", given.columns)):
@@ -139,10 +143,12 @@ def read_table(
         "columns": len(columns),
         "delimiter": source.delimiter,
         "encoding": source.encoding,
+        "missing": list(missing),
     }
     values = {name: reading.values for name, reading in readings.items()}
     labels = {name: pd.Categorical(frame[name]) for name in readings if frame[name].nunique() <= _MOST_LABELS}
-    return Table(len(frame), columns, values, about, notes, labels)
+    reading = {"delimiter": delimiter, "encoding": encoding}
+    return Table(len(frame), columns, values, about, notes, labels, reading)
 
 
 @dataclass(eq=False)

@@ -16,6 +16,8 @@ import pytest
 
 from restt import ResTTNetRegressor, ResTTRegressor
 from restt_app.pages import model_page
+from restt_app.pages.charts import surface
+from restt_app.pages.numbers import short, signed
 from tests.restt_app.pages.conftest import NASTY
 
 
@@ -113,6 +115,21 @@ def test_contributions_to_probabilities_sum_to_them(classifier, table):
         found.base + found.values.sum(axis=1), classifier.predict_proba(table[0][:20]), atol=1e-6
     )
     np.testing.assert_allclose(found.values.sum(axis=2), 0, atol=1e-6)
+
+
+def test_bars_and_colours_are_those_of_the_contributions(page, regressor, table):
+    local = regressor.explain_local(table[0].iloc[np.array(explorer(page)["row"]) - 1]).on()
+    sizes = np.abs(local.values[:, :, 0])
+    for mean, error in zip(sizes.mean(axis=0), 1.96 * sizes.std(axis=0) / np.sqrt(len(sizes)), strict=True):
+        assert f"{short(mean, 3)} ± {short(error, 2)}" in page
+    assert signed(-2 * local.predictions.std()) in page  # the end of the colours
+
+
+def test_a_surface_names_its_axes_and_its_scale():
+    drawn = surface(("across", "up"), (("a", "b"), ("c", "d", "e")), np.arange(6.0).reshape(2, 3), 8.0, "both", "y")
+    texts = {text: float(x) for x, text in re.findall(r'<text[^>]* x="([\d.]+)"[^>]*>([^<]*)</text>', drawn)}
+    assert texts["up"] < texts["a"] < texts["across"] < texts["b"]
+    assert texts["−8"] < texts["added to y"] < texts["+8"]
 
 
 def test_without_a_card_the_page_says_what_is_missing(regressor, table):

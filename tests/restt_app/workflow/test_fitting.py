@@ -136,6 +136,7 @@ def test_a_table_that_was_read_is_taken(tree_frame):
         (frame([*"u" * 20, "v"]), {}, "must have two classes of at least 2 rows each, got 'u' 20 times, 'v' 1 times"),
         (frame([0, 1] * 10), {"task": "ranking"}, "task must be one of"),
         (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
+        (frame([0, 1] * 10), {"seed": 2**32}, f"seed must be at most {2**32 - 1}"),
         (frame([0, 1] * 10), {"device": "abacus"}, "device must be"),
         (frame([0, 1] * 10), {"effort": "much"}, "effort must be one of"),
         (frame([0, 1] * 10), {"drop": ["y"]}, "drop names the target 'y', which cannot be left out"),

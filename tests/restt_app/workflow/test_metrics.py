@@ -52,6 +52,9 @@ def test_intervals_are_those_of_resampled_rows():
     assert drawn.shape == (1 + RESAMPLES,)
     rows = np.random.default_rng(5).integers(200, size=200)
     assert drawn[1] == pytest.approx(roc_auc_score(y[rows], p[rows]))
+    drawn_values = draws(y + 9.0, p, None, seed=5)
+    assert drawn_values["r2"][1] == pytest.approx(r2_score(y[rows] + 9.0, p[rows]))
+    assert drawn_values["rmse"][1] == pytest.approx(root_mean_squared_error(y[rows] + 9.0, p[rows]))
     assert entry(drawn)["low"] < drawn[0] < entry(drawn)["high"]
 
 

@@ -53,6 +53,20 @@ def test_chunks_change_nothing(fitted, new_file, tmp_path, monkeypatch):
     assert written.read_text().count("prediction") == 1
 
 
+def test_words_for_missing_values_are_those_of_the_fit(tree_frame, tmp_path):
+    girth = tree_frame.girth.map(str).where(tree_frame.girth.notna(), "gone")
+    gaps = tree_frame.assign(kind=tree_frame.kind.fillna("gone"), girth=girth)
+    wanted = predict_table(fit_table(tree_frame, "height", effort="quick"), tree_frame)
+    model = fit_table(gaps, "height", effort="quick", missing=["gone"], test=gaps)
+    assert model.card.held_out["rows"] == 60
+    model = load_table(model.save(tmp_path / "model"))
+    pd.testing.assert_frame_equal(predict_table(model, gaps), wanted)
+    with pytest.raises(TypeError, match="missing must be a list of texts"):
+        predict_table(model, gaps, missing="gone")
+    with pytest.raises(TypeError, match="carry must be a list of texts"):
+        predict_table(model, gaps, carry="kind")
+
+
 def test_extra_columns_are_left_out_with_a_note(fitted, tree_frame):
     predictions = Predictions(fitted, tree_frame.assign(colour="green"))
     assert len(list(predictions)) == 1
@@ -82,6 +96,7 @@ def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree
             {},
             "column 'girth' must hold numbers as in the fit, got 'wide' in row 1",
         ),
+        (lambda frame: frame.assign(girth=np.inf), {}, "column 'girth' holds an infinite value in row 1: correct it"),
         (lambda frame: frame.iloc[:0], {}, "no rows"),
         (lambda frame: frame, {"interval": 1.5}, "interval must lie between 0 and 1"),
         (lambda frame: frame, {"carry": ["id"]}, "carry names the column 'id'"),

@@ -45,6 +45,26 @@ def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
     assert own["high"] - own["low"] < 0.1
 
 
+def test_coverage_is_the_share_of_rows_within_the_ends_of_their_intervals():
+    x, y = numbers(100)
+    low = np.sort(y)[10]  # an end belongs to its interval
+
+    class Banded(LinearRegression):
+        def predict_interval(self, X, coverage):
+            return np.stack([np.full(len(X), low), np.full(len(X), coverage)], axis=1)
+
+    calibration = score(Banded, x, y, None, 0, lambda *_: None)["calibration"]
+    for level in calibration["coverage"]:
+        assert level["observed"] == pytest.approx(np.mean((y >= low) & (y <= level["expected"])))
+        assert level["width"] == pytest.approx(level["expected"] - low)
+    fifths = calibration["fifths"]
+    predicted = np.sort([row["predicted"] for row in calibration["rows"]])
+    assert [part["rows"] for part in fifths] == [20] * 5
+    assert [part["high"] for part in fifths] == pytest.approx(predicted[19::20])
+    shown = next(level for level in calibration["coverage"] if level["expected"] == fifths[0]["expected"])
+    assert np.mean([part["observed"] for part in fifths]) == pytest.approx(shown["observed"])
+
+
 def test_a_model_that_knows_nothing_scores_nothing():
     x, y = numbers(100)
     found = by_name(score(DummyRegressor, x, y, None, 0, lambda *_: None))

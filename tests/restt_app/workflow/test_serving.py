@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,15 @@ def test_answers_are_those_of_predict_to_the_last_digit(server, fitted):
         np.testing.assert_array_equal([row[name] for row in found["predictions"]], expected[name])
     status, found = server.ask("/predict", {"rows": records(new)})
     np.testing.assert_array_equal([row["prediction"] for row in found["predictions"]], expected.prediction)
+
+
+def test_words_for_missing_values_are_those_of_the_fit(fitted):
+    server = Server(make_app(replace(fitted, card=replace(fitted.card, source={"missing": ["gone"]}))))
+    (row,) = records(trees(1, seed=2))
+    answers = [server.ask("/predict", {"rows": [{**row, "girth": gone, "kind": gone}]}) for gone in ("gone", None)]
+    server.close()
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 200
 
 
 def test_classes_come_with_their_probabilities(labelled):

@@ -58,6 +58,8 @@ def test_a_table_of_its_own_is_scored_on_and_not_fitted_to(tmp_path):
     card = fit_table(data[:40], "y", effort="quick", test=tmp_path / "test.csv").card
     assert card.held_out["method"] == "a table of their own"
     assert (card.held_out["rows"], card.held_out["trained_on"], card.source["rows_used"]) == (20, 40, 40)
+    observed = sorted(row["observed"] for row in card.calibration["rows"])
+    assert observed == pytest.approx(sorted(data.y[40:]))
     with pytest.raises(ValueError, match="test: the table lacks the target 'y'"):
         fit_table(data[:40], "y", test=data[40:].drop(columns="y"))
 

@@ -49,6 +49,8 @@ def only(path, **options):
             [30.5, 1, 31.25],
         ),
         (["02-Jan-1970", "31-Jan-1970", "01-Feb-1970"], "date", "%d-%b-%Y", [1, 30, 31]),
+        (["2 January 1970", "31 January 1970", "1 February 1970"], "date", "%d %B %Y", [1, 30, 31]),
+        (["5 May 1970", "2 Jan 1970", "31 Jan 1970"], "date", "%d %b %Y", [124, 1, 30]),
         (["True", "false", "TRUE"], "boolean", "true/false", ["true", "false", "true"]),
         (["yes", "No", "no"], "boolean", "yes/no", ["yes", "no", "no"]),
         (["a", "b ", "a"], "category", "text", ["a", "b", "a"]),
@@ -104,6 +106,20 @@ def test_a_date_becomes_days_and_what_varies_with_the_calendar():
     assert frame["when weekday"].tolist() == days.dt.day_of_week.tolist()
     np.testing.assert_allclose(frame["when hour"], days.dt.hour, atol=1e-6)
     assert frame["long month"].max() == 12
+
+
+def test_dates_may_lie_beyond_what_nanoseconds_reach(tmp_path):
+    path = write(tmp_path / "a.csv", x=["9999-12-31", "1000-01-01T22:00", "2020-02-09 23:00"])
+    column, days = only(path)
+    assert column.range == ["1000-01-01 22:00:00", "9999-12-31"]
+    assert days[0] == 2_932_896
+    assert read_table(path).frame()["x hour"].tolist() == pytest.approx([0, 22, 23])
+
+
+@pytest.mark.parametrize("argument", ["missing", "category", "drop", "keep"])
+def test_a_text_is_no_list_of_texts(argument):
+    with pytest.raises(TypeError, match=rf"{argument} must be a list of texts, got the text 'x': pass \['x'\]"):
+        read_table(pd.DataFrame({"x": [1.0, 2.0]}), **{argument: "x"})
 
 
 def test_columns_that_say_nothing_are_left_out_and_why(tmp_path):
@@ -233,6 +249,7 @@ def test_a_new_table_is_read_by_the_old_ones_columns(tmp_path):
     assert frame["x"].tolist() == [1.5, 7.0]
     assert model_frame(columns, new.assign(x=["05", "1"]))["x"].tolist() == [5.0, 1.0]
     assert frame["b"].tolist() == ["no", "yes"]
+    assert model_frame(columns, new.assign(b=[False, True]))["b"].tolist() == ["no", "yes"]
     assert frame["c"].isna().tolist() == [False, True]
     with pytest.raises(ValueError, match="column 'x' must hold numbers as in the fit, got 'seven' in row 12"):
         model_frame(columns, new.assign(x=["1", "seven"]), first_row=11)

@@ -1,4 +1,4 @@
-"""Building of C files at first use, where there is a C compiler, into the user's cache.
+"""Libraries of C files: the wheel's (bundled.py), or built at first use, by a C compiler, into the user's cache.
 
 Nothing here is needed to install or to use restt: without a compiler the chain runs on ``eager``; a compiler that fails
 brings a warning. The cache holds machine code that every later process of this user runs, so it is loaded only from a
@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from restt._common.files import user_cache
+from restt.chain.cpu import bundled
 from restt.chain.precision import untraced
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
@@ -34,8 +35,6 @@ DISABLE_VARIABLE = "RESTT_NO_COMPILE"
 SLOWER = "2 to 8 times slower"  # a training step on eager over the compiled one at r = 100 and 20, results/bench
 
 SOURCE = Path(__file__).parent / "sweep.c"
-# products.h decides which sums are fused: a compiler may decide differently for other vector widths.
-_FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 # The first that the compiler accepts: ARM compilers have another spelling, some have neither.
 _TUNING = (("-march=native",), ("-mcpu=native",), ())
 _TIMEOUT_SECONDS = 180
@@ -86,6 +85,12 @@ def _load(source: Path, type_name: str) -> ctypes.CDLL:
 @functools.cache
 def _loaded(source: Path, type_name: str) -> ctypes.CDLL | str:
     """The library, or why there is none."""
+    brought = bundled.find(source, type_name)
+    if brought is not None:
+        try:
+            return ctypes.CDLL(str(brought))
+        except OSError:  # such as a folder from which nothing may be run
+            pass
     available = compilers()
     if not available:
         return "no C compiler was found; `pip install restt[fast]` brings one"
@@ -182,17 +187,7 @@ def _compile(compiler: tuple[str, ...], source: Path, type_name: str, cache: Pat
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         options: dict[str, Any] = {"env": environment, "cwd": folder, "capture_output": True, "text": True}
         for tuning in _TUNING:
-            command = [
-                *compiler,
-                *_FLAGS,
-                *tuning,
-                f"-DREAL={type_name}",
-                "-o",
-                str(output),
-                str(source),
-                "-lpthread",
-                "-lm",
-            ]
+            command = bundled.command(compiler, source, type_name, tuning, output)
             try:
                 done = subprocess.run(command, timeout=_TIMEOUT_SECONDS, check=False, **options)
             except subprocess.TimeoutExpired:
@@ -221,9 +216,8 @@ def _warn_once(message: str) -> None:
 def _key(compiler: tuple[str, ...], source: Path) -> str:
     """Hash of all that the machine code depends on: source, flags, compiler and processor."""
     status = Path(compiler[0]).resolve().stat()
-    sources = [path.read_text() for path in sorted(source.parent.glob("*.[ch]"))]
-    parts = [*sources, repr((_FLAGS, _TUNING, compiler, status.st_size, status.st_mtime_ns))]
-    return hashlib.sha256("\0".join([*parts, _processor()]).encode()).hexdigest()[:24]
+    parts = [bundled.source_key(source), repr((_TUNING, compiler, status.st_size, status.st_mtime_ns)), _processor()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 def _processor() -> str:

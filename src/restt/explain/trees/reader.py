@@ -17,7 +17,7 @@ from restt._common.errors import shown
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """One tree as arrays over its nodes; ``column`` is -1 at a leaf.
+    """One tree as arrays over its nodes; ``column`` is negative at a leaf.
 
     A number goes left where it is not above the threshold. A category goes left where its code is in the node's list,
     or, without ``listed_left``, where it is not.

@@ -58,9 +58,8 @@ def _boosted(model: Any, kind: str) -> tuple[str, list[Tree], np.ndarray]:
 
 
 def _tree(tree: Any, value: np.ndarray) -> Tree:
-    leaf = tree.children_left < 0
-    column, missing = np.where(leaf, -1, tree.feature), np.asarray(tree.missing_go_to_left).astype(bool)
-    return Tree(column, tree.children_left, tree.children_right, tree.threshold, missing, value)
+    missing = np.asarray(tree.missing_go_to_left).astype(bool)
+    return Tree(tree.feature, tree.children_left, tree.children_right, tree.threshold, missing, value)
 
 
 def _histogram(model: Any, kind: str) -> Ensemble:

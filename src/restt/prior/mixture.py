@@ -1,0 +1,93 @@
+"""Averaged Gaussian processes, each conditioned through the same inducing rows, and the variance of their terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt.prior.gp import Process, product_covariance
+from restt.prior.kernel import Kernel
+from restt.prior.pairs import Rows
+from restt.prior.sites import rows_of
+
+_POINTS_AT_ONCE = 64
+
+
+class Mixture:
+    """Members with a root of the variance that inducing rows take away, and weights of these rows in the mean."""
+
+    kernel: Kernel
+    weights: np.ndarray  # (S,)
+    numbers: np.ndarray  # (M, C): inducing rows
+    share: float = 1.0  # of the members in the average; the rest is a function without a posterior
+
+    @cached_property
+    def inducing(self) -> Rows:
+        """The inducing rows as states and shares."""
+        return rows_of(self.kernel.sites, self.numbers)
+
+    @property
+    def members(self) -> Iterator[tuple[float, Process, Tensor, Tensor]]:
+        """Weight, process, root (R, M) and weights (M, O) of the mean of each member."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def term_deviations(
+        self,
+        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
+        means: Sequence[Tensor],  # C of (I_n,)
+        values: Tensor | None = None,  # (G_n of the first column, of the second, …)
+        slopes: Tensor | None = None,  # (G_n of the first column, of the second, …, H)
+    ) -> Tensor:  # (G_n of the first column, of the second, …)
+        """Posterior standard deviation of a centred term on a grid, on the scale of the members.
+
+        The term of columns S is a product: each column of S less its mean, every other one at its mean. ``values`` are
+        those of the average, read where it has other parts than members. Of a posterior of H functions that are
+        independent before rows are seen, such as the contrasts of classes, it is that of their sum times ``slopes``.
+        """
+        shape = [len(vectors) for vectors in points.values()]
+        inducing, parts = self.kernel.vectors(self.inducing), []
+        for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
+            part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
+            # torch's own unravel_index imports sympy on its first call, which takes a second.
+            indices = (torch.from_numpy(place) for place in np.unravel_index(part.numpy(), shape))
+            places = dict(zip(points, indices, strict=True))
+            term = [
+                points[n][places[n]] - mean if n in points else mean.expand(len(part), -1)
+                for n, mean in enumerate(means)
+            ]
+            within, centres = torch.zeros(len(part), dtype=torch.float64), []
+            for weight, process, root, mean in self.members:
+                cross = product_covariance(process, inducing, term)  # (M, G)
+                variance = product_covariance(process, term, term).diagonal()
+                if slopes is not None:
+                    own = slopes.flatten(0, -2)[part]  # (G, H)
+                    cross, variance = (cross[:, None] * own.T).flatten(0, 1), variance * own.square().sum(1)
+                within += weight * (variance - (root @ cross).square().sum(0)).clamp(min=0)
+                centres.append(cross.T @ mean)
+            centre = None if values is None else values.flatten()[part]
+            parts.append((within + self.disagreement(centres, centre)).sqrt())
+        return torch.cat(parts).reshape(shape)
+
+    def disagreement(self, means: Sequence[Tensor], centre: Tensor | None = None) -> Tensor:  # S of (B, O), (B,)
+        """Variance of the means of members (B,); of an average with other parts, whose mean is ``centre``, theirs too.
+
+        With the mean a of members of share s, that of the other parts is (centre - s·a)/(1 - s).
+        """
+        found = between(means, self.weights)
+        if self.share == 1 or centre is None:
+            return found
+        middle = torch.stack(list(means), -1) @ torch.from_numpy(self.weights)
+        away = (middle - centre[:, None]).square().mean(1)
+        return self.share * (found + away / (1 - self.share))
+
+
+def between(means: Sequence[Tensor], weights: np.ndarray) -> Tensor:  # S of (B, O), (S,) -> (B,)
+    """Variance of the members' means."""
+    stack, share = torch.stack(list(means), -1), torch.from_numpy(weights).to(means[0])
+    return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
