@@ -31,7 +31,7 @@ CHANGES = (
 )
 # Numbers of rows n of the steps from n to n + 1: the limits of the settings are 330 rows of the first searches, 1,056
 # with 32 knots, and 2,000 that the scales are learned from.
-ROWS = (30, 42, 60, 85, 120, 170, 240, 329, 330, 460, 640, 1056, 2000, 2400)
+ROWS = (30, 42, 60, 85, 120, 170, 240, 329, 330, 460, 680, 1056, 2000)
 SEEDS = 8
 CONTINUITY_TABLE = "california-housing"
 
