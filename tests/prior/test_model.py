@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -409,3 +410,13 @@ def test_a_long_table_without_noise_is_solved():
     settings = Settings(first_rows=100, scale_rows=200, iterations=12, components=Settings().components[:1])
     model = prior.fit(x[:1200], y[:1200], settings=settings)
     assert np.mean((model.predict(x[1200:])[:, 0] - y[1200:]) ** 2) < 1e-3 * y.var()
+
+
+def test_a_model_of_main_effects_alone_is_rounded():
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((60, 4))
+    y = np.sin(table[:, 0]) + table[:, 1] + 0.1 * rng.standard_normal(60)
+    linear = next(one for one in Settings().components if one.terms == ("sum",))
+    fitted = prior.fit(table[:50], y[:50], settings=replace(MIDDLING, components=(linear,)))
+    assert fitted.rounding.bond_dim == 2
+    assert np.corrcoef(fitted.predict(table[50:])[:, 0], y[50:])[0, 1] > 0.9

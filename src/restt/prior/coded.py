@@ -56,7 +56,7 @@ class Coded:
     @property
     def middle(self) -> Tensor:  # (I,)
         """The mean factor."""
-        return self.tables.mean((0, 1))
+        return torch.cat([self.tables.flatten(0, 1), self.ones[None]]).mean(0)
 
     def times(self, root: Tensor) -> Coded:  # (I, I') or (I,)
         """The factors times a matrix, or a diagonal one."""
@@ -123,7 +123,7 @@ class Coded:
         return len(self.tables) * len(self.code)
 
     def _split(self, values: Tensor) -> tuple[Tensor, Tensor]:  # (J, a) -> (G, R, a), (1 + Q, a)
-        inner = values[: self._products].reshape(len(self.tables), len(self.code), -1)
+        inner = values[: self._products].reshape(len(self.tables), len(self.code), values.shape[1])
         return inner, values[self._products :]
 
     @cached_property
