@@ -140,19 +140,19 @@ def main() -> None:
         for seed in range(given.seeds)
     ]
     made = {"steps": tasks, "invariance": [(path,) for path in table_paths(given.folder)]}
-    stored = RESULTS / NAME
-    content: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
-    content["title"] = "Moves of predictions under changes that should not matter"
     for part in given.parts:
-        # Written after each part, beside what an earlier run left of the other one.
-        content[part] = [one for found in spread(run, made[part], given.workers) for one in found]
+        found = [one for results in spread(run, made[part], given.workers) for one in results]
+        # Written after each part, beside what another run left of the other one.
+        stored = RESULTS / NAME
+        content: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
+        content |= {"title": "Moves of predictions under changes that should not matter", part: found}
         content.setdefault("versions", {})[part] = __version__
         if part == "steps":
-            content["one_row_more"] = ratios(pd.DataFrame(content[part]))
+            content["one_row_more"] = ratios(pd.DataFrame(found))
             content["largest_ratio"] = max(content["one_row_more"].values())
             print("largest ratio", content["largest_ratio"], flush=True)
         else:
-            content["largest_move"] = max(entry["move"] for entry in content[part])
+            content["largest_move"] = max(entry["move"] for entry in found)
             print("largest move", content["largest_move"], flush=True)
         write_results(NAME, content, f"check_continuity.py FOLDER --seeds {given.seeds}")
 
