@@ -180,3 +180,22 @@ def test_inducing_rows_and_a_sample_count_as_all_rows(monkeypatch):
     assert half.logits.shape[1] == 200
     assert half.row_weights.sum() == pytest.approx(400)
     torch.testing.assert_close(path_deviations(half.outputs[0], *given), expected, rtol=0.2, atol=0.0)
+
+
+def test_a_saved_posterior_is_read_or_refused(posterior):
+    config, tensors = posterior.to_config(), posterior.tensors()
+    again = LogitPosterior.from_config(config, tensors)
+    torch.testing.assert_close(again.contrasts.roots, posterior.contrasts.roots, rtol=0.0, atol=0.0)
+    for name, value, message in (
+        ("logits", tensors["logits"] * float("nan"), "logits must be finite"),
+        ("logits", tensors["logits"][:, :1].repeat(1, 5000, 1), "none of a posterior"),
+        ("weights", 2 * tensors["weights"], "weights of sum 2"),
+        ("factors", -tensors["factors"], "factors must not be below 0"),
+        ("table", tensors["table"][1:], "table must have shape"),
+        ("thetas", tensors["thetas"][:, 1:], "hyper-parameters"),
+        ("mean.0", tensors["mean.0"][1:], "column 0 has states"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LogitPosterior.from_config(config, {**tensors, name: value})
+    with pytest.raises(ValueError, match="members of share 2"):
+        LogitPosterior.from_config({**config, "share": 2.0}, tensors)
