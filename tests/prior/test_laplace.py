@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 from restt import ResTTClassifier
 from restt.explain.sweeps import legendre
-from restt.prior.functionals import path_deviations, posterior_draws, product_covariance
+from restt.prior.functionals import path_deviations, posterior_draws, prior_covariances, product_covariance
 from restt.prior.laplace import CONSTANT, LogitPosterior, Mode, kept_rows
 
 
@@ -117,8 +117,10 @@ def test_all_contrasts_together_have_the_covariance_of_any_combination_of_classe
     way = [x[:2] - average for x, average in zip(at, means, strict=True)]
     combined = np.random.default_rng(0).standard_normal(len(readouts(posterior)))
     turned = torch.from_numpy(combined) @ posterior.readouts
-    levels = turned.expand(2, 1, 3, -1)
-    found = path_deviations(posterior.contrasts, means, way, torch.ones(1).double(), 0 * levels[:, :, 0], levels)
+    levels = turned.expand(2, 1, 3, 1, -1)
+    found = path_deviations(posterior.contrasts, means, way, torch.ones(1).double(), 0 * levels[:, :, 0], levels)[
+        ..., 0
+    ]
     weight = combined @ readouts(posterior)
     vectors = [x[:2] for x in at]
     within = [
@@ -134,7 +136,7 @@ def test_draws_have_the_deviations_of_the_posterior_about_the_average(posterior)
     at, means = posterior.kernel.vectors(posterior.contrasts.inducing), list(posterior.kernel.means)
     term = [at[0][:4] - means[0], *(average.expand(4, -1) for average in means[1:])]
     output, centre = posterior.outputs[0], torch.full((4, 1), 0.2, dtype=torch.float64)
-    draws = posterior_draws(output, term, centre, 20_000, 0)
+    draws = posterior_draws(output, prior_covariances(output, term), centre, 20_000, 0)
     expected = output.term_deviations({0: at[0][:4]}, means, centre[:, 0])
     torch.testing.assert_close(draws.std(0)[:, 0], expected, rtol=0.03, atol=0.0)
     torch.testing.assert_close(draws.mean(0), centre, rtol=0.0, atol=float(4 * expected.max() / 20_000**0.5))

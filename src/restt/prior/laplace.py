@@ -150,6 +150,8 @@ class LogitPosterior:
         for b in self.readouts:
             size = float(b @ b)
             roots = tuple(root.unflatten(1, (-1, count)) @ b / size for root in self.contrasts.roots)
+            if count > 1:  # as many rows as columns are enough
+                roots = tuple(torch.linalg.qr(root, mode="r").R for root in roots)
             means = tuple(mean.reshape(-1, count) @ b[:, None] / size for mean in self.contrasts.means)
             found.append(self._conditioned(size, roots, means))
         return tuple(found)
