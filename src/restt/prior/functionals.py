@@ -54,10 +54,9 @@ def path_deviations(
     target. D sums are taken over H functions that are independent before rows are seen, the contrasts of classes.
     """
     if slopes.dim() == 2:
-        given = (None if part is None else part[..., None, None] for part in (slopes, levels))
-        return path_deviations(posterior, start, way, nodes, *given, None if centre is None else centre[..., None])[
-            ..., 0
-        ]
+        level = None if levels is None else levels[..., None, None]
+        middle = None if centre is None else centre[..., None]
+        return path_deviations(posterior, start, way, nodes, slopes[..., None, None], level, middle)[..., 0]
     columns, inducing, sums = len(start), posterior.kernel.vectors(posterior.inducing), slopes[0, 0].numel()
     each = columns * max((10 + 2 * sums) * len(inducing[0]), 16 * len(nodes) ** 2)
     step, parts = max(1, _NUMBERS // each), []
