@@ -12,7 +12,7 @@ import torch
 from restt import ResTTRegressor
 from restt.explain.sweeps import legendre
 from restt.prior import Predictive
-from restt.prior.functionals import path_deviations, posterior_draws, product_covariance
+from restt.prior.functionals import path_deviations, posterior_draws, prior_covariances, product_covariance
 from restt.prior.gp import Process
 from restt.prior.sites import rows_of
 
@@ -138,7 +138,7 @@ def test_a_path_with_levels_is_the_sum_of_its_parts(posterior, fresh):
 def test_draws_have_the_posterior_mean_and_covariance(posterior, fresh):
     products = posterior.kernel.vectors(rows_of(posterior.kernel.sites, fresh[:3]))
     centre = torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64)
-    draws = posterior_draws(posterior, products, centre, 20_000, 0)[..., 0]
+    draws = posterior_draws(posterior, prior_covariances(posterior, products), centre, 20_000, 0)[..., 0]
     shares = torch.from_numpy(posterior.weights)
     seen = posterior.kernel.vectors(posterior.inducing)
     within = sum(w * dense(posterior, process, root, products) for w, process, root, _ in posterior.members)
@@ -150,5 +150,7 @@ def test_draws_have_the_posterior_mean_and_covariance(posterior, fresh):
     error = expected.diagonal().sqrt() / 20_000**0.5
     assert ((draws.mean(0) - centre[:, 0]).abs() < 5 * error).all()
     torch.testing.assert_close(draws.T.cov(correction=0), expected, rtol=0.06, atol=0.03 * float(expected.max()))
-    again = posterior_draws(posterior, products, centre, 5, 0)
-    torch.testing.assert_close(again, posterior_draws(posterior, products, centre, 5, 0), rtol=0, atol=0)
+    again = posterior_draws(posterior, prior_covariances(posterior, products), centre, 5, 0)
+    torch.testing.assert_close(
+        again, posterior_draws(posterior, prior_covariances(posterior, products), centre, 5, 0), rtol=0, atol=0
+    )

@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 from restt import ResTTClassifier
 from restt.explain.sweeps import legendre
-from restt.prior.functionals import path_deviations, posterior_draws, product_covariance
+from restt.prior.functionals import path_deviations, posterior_draws, prior_covariances, product_covariance
 from restt.prior.laplace import CONSTANT, LogitPosterior, Mode, kept_rows
 
 
@@ -117,8 +117,10 @@ def test_all_contrasts_together_have_the_covariance_of_any_combination_of_classe
     way = [x[:2] - average for x, average in zip(at, means, strict=True)]
     combined = np.random.default_rng(0).standard_normal(len(readouts(posterior)))
     turned = torch.from_numpy(combined) @ posterior.readouts
-    levels = turned.expand(2, 1, 3, -1)
-    found = path_deviations(posterior.contrasts, means, way, torch.ones(1).double(), 0 * levels[:, :, 0], levels)
+    levels = turned.expand(2, 1, 3, 1, -1)
+    found = path_deviations(posterior.contrasts, means, way, torch.ones(1).double(), 0 * levels[:, :, 0], levels)[
+        ..., 0
+    ]
     weight = combined @ readouts(posterior)
     vectors = [x[:2] for x in at]
     within = [
@@ -134,7 +136,7 @@ def test_draws_have_the_deviations_of_the_posterior_about_the_average(posterior)
     at, means = posterior.kernel.vectors(posterior.contrasts.inducing), list(posterior.kernel.means)
     term = [at[0][:4] - means[0], *(average.expand(4, -1) for average in means[1:])]
     output, centre = posterior.outputs[0], torch.full((4, 1), 0.2, dtype=torch.float64)
-    draws = posterior_draws(output, term, centre, 20_000, 0)
+    draws = posterior_draws(output, prior_covariances(output, term), centre, 20_000, 0)
     expected = output.term_deviations({0: at[0][:4]}, means, centre[:, 0])
     torch.testing.assert_close(draws.std(0)[:, 0], expected, rtol=0.03, atol=0.0)
     torch.testing.assert_close(draws.mean(0), centre, rtol=0.0, atol=float(4 * expected.max() / 20_000**0.5))
@@ -180,3 +182,22 @@ def test_inducing_rows_and_a_sample_count_as_all_rows(monkeypatch):
     assert half.logits.shape[1] == 200
     assert half.row_weights.sum() == pytest.approx(400)
     torch.testing.assert_close(path_deviations(half.outputs[0], *given), expected, rtol=0.2, atol=0.0)
+
+
+def test_a_saved_posterior_is_read_or_refused(posterior):
+    config, tensors = posterior.to_config(), posterior.tensors()
+    again = LogitPosterior.from_config(config, tensors)
+    torch.testing.assert_close(again.contrasts.roots, posterior.contrasts.roots, rtol=0.0, atol=0.0)
+    for name, value, message in (
+        ("logits", tensors["logits"] * float("nan"), "logits must be finite"),
+        ("logits", tensors["logits"][:, :1].repeat(1, 5000, 1), "none of a posterior"),
+        ("weights", 2 * tensors["weights"], "weights of sum 2"),
+        ("factors", -tensors["factors"], "factors must not be below 0"),
+        ("table", tensors["table"][1:], "table must have shape"),
+        ("thetas", tensors["thetas"][:, 1:], "hyper-parameters"),
+        ("mean.0", tensors["mean.0"][1:], "column 0 has states"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LogitPosterior.from_config(config, {**tensors, name: value})
+    with pytest.raises(ValueError, match="members of share 2"):
+        LogitPosterior.from_config({**config, "share": 2.0}, tensors)

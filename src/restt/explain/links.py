@@ -296,19 +296,15 @@ def _linearised(
     slopes: np.ndarray,  # (K, B, C, D)
 ) -> Tensor:  # (B, C, D)
     """Deviations of values in y's units: each is linear in all latent values, whose posteriors may be joint ones."""
-    posterior, deviations = subject.posterior, []
-    joint, sizes = subject.posteriors[0]
+    posterior, (joint, sizes) = subject.posterior, subject.posteriors[0]
     turn = sizes[:, None]
     if isinstance(posterior, LogitPosterior):
-        joint, turn = posterior.contrasts, posterior.readouts  # (D, contrasts)
-    by_latent, bends = link.slopes(levels), link.bends(levels)
-    for d in range(levels.shape[-1]):
-        first = np.einsum("k,kbe->bke", weights.numpy(), by_latent[..., d, :])
-        second = np.einsum("k,kbef,kbce->bkcf", weights.numpy(), bends[..., d, :, :], slopes)
-        centre = np.einsum("bke,kbce->bc", first, slopes) + np.einsum("bkce,kbe->bc", second, levels)
-        first, second, centre = map(torch.from_numpy, (first, second, centre))
-        deviations.append(path_deviations(joint, *paths, nodes, first @ turn, second @ turn, centre))
-    return torch.stack(deviations, -1)
+        joint, turn = posterior.contrasts, posterior.readouts  # (D, H)
+    first = np.einsum("k,kbde->bkde", weights.numpy(), link.slopes(levels))
+    second = np.einsum("k,kbdef,kbce->bkcdf", weights.numpy(), link.bends(levels), slopes)
+    centre = np.einsum("bkde,kbce->bcd", first, slopes) + np.einsum("bkcde,kbe->bcd", second, levels)
+    given = torch.from_numpy(first) @ turn, torch.from_numpy(second) @ turn
+    return path_deviations(joint, *paths, nodes, *given, centre=torch.from_numpy(centre))
 
 
 def term_deviations(

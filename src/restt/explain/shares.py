@@ -21,7 +21,7 @@ from restt.explain.shapley import along_paths
 from restt.explain.sobol import top_interactions
 from restt.explain.subject import Subject
 from restt.explain.tables import Printed, data_frame, records_of
-from restt.prior.functionals import posterior_draws
+from restt.prior.functionals import posterior_draws, prior_covariances
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,10 @@ def _posterior_errors(
         """
         products, centre = subject.by_column(torch.cat([product, sample])), torch.cat([value, latent]).cpu()
         draws = centre.expand(settings.draws, -1, -1).clone()
+        priors = prior_covariances(parts[0][0], products)  # the same for all classes
         for posterior, sizes, own in parts:
             middle = centre[:, own] / sizes[own]
-            draws[..., own] = sizes[own] * posterior_draws(posterior, products, middle, settings.draws, settings.seed)
+            draws[..., own] = sizes[own] * posterior_draws(posterior, priors, middle, settings.draws, settings.seed)
         part, whole = draws.split(len(sample), dim=1)  # (draws, B, D)
         part, whole = part - part.mean(dim=1, keepdim=True), whole - whole.mean(dim=1, keepdim=True)
         variance = whole.square().sum(1)

@@ -44,32 +44,32 @@ def path_deviations(
     start: Sequence[Tensor],  # N of (I_n,)
     way: Sequence[Tensor],  # N of (B, I_n)
     nodes: Tensor,  # (K,)
-    slopes: Tensor,  # (B, K) or (B, K, H): what the derivative along a column counts at each node
-    levels: Tensor | None = None,  # (B, K, N) or (B, K, N, H): what the function itself counts there
-    centre: Tensor | None = None,  # (B, N): of the average, read where it has other parts than members
-) -> Tensor:  # (B, N)
+    slopes: Tensor,  # (B, K, D, H), or (B, K): what the derivative along a column counts at each node
+    levels: Tensor | None = None,  # (B, K, N, D, H), or (B, K, N): what the function itself counts there
+    centre: Tensor | None = None,  # (B, N, D), or (B, N): of the average, read where it has other parts than members
+) -> Tensor:  # (B, N, D), or (B, N)
     """Posterior standard deviation of Σ_k slopes·∂f/∂x_n(start + t_k way)·way_n + levels·f(start + t_k way).
 
     With the weights of the nodes as slopes it is that of the Shapley values. In standard deviations of the warped
-    target. Of a posterior of H functions that are independent before rows are seen, such as the contrasts of classes,
-    it is that of the sum over them.
+    target. D sums are taken over H functions that are independent before rows are seen, the contrasts of classes.
     """
-    slopes = slopes if slopes.dim() == 3 else slopes[..., None]
-    columns, inducing, functions = len(start), posterior.kernel.vectors(posterior.inducing), slopes.shape[2]
-    levels = levels if levels is None or levels.dim() == 4 else levels[..., None]
-    each = columns * max(12 * len(inducing[0]) * functions, 16 * len(nodes) ** 2)
+    if slopes.dim() == 2:
+        level = None if levels is None else levels[..., None, None]
+        middle = None if centre is None else centre[..., None]
+        return path_deviations(posterior, start, way, nodes, slopes[..., None, None], level, middle)[..., 0]
+    columns, inducing, sums = len(start), posterior.kernel.vectors(posterior.inducing), slopes[0, 0].numel()
+    each = columns * max((10 + 2 * sums) * len(inducing[0]), 16 * len(nodes) ** 2)
     step, parts = max(1, _NUMBERS // each), []
     for first in range(0, len(slopes), step):
         some = slice(first, first + step)
         part = [z[some] for z in way]
-        given = [(slopes[some, :, h], None if levels is None else levels[some, ..., h]) for h in range(functions)]
-        within, means = torch.zeros(len(part[0]), columns, dtype=torch.float64), []
+        own = slopes[some], None if levels is None else levels[some]
+        within, means = torch.zeros(len(part[0]), columns, slopes.shape[2], dtype=torch.float64), []
         for weight, process, root, mean in posterior.members:
-            seen = [_path_cross(process, inducing, start, part, nodes, *one) for one in given]
-            cross = torch.stack(seen, -1).flatten(2)  # (B, N, M·H)
-            known = torch.stack([_path_variance(process, start, part, nodes, *one) for one in given]).sum(0)
+            cross = _path_cross(process, inducing, start, part, nodes, *own).movedim(2, 3).flatten(3)  # (B, N, D, M·H)
+            known = _path_variance(process, start, part, nodes, *own)
             within += weight * (known - (cross @ root.T).square().sum(-1)).clamp(min=0)
-            means.append((cross @ mean).flatten(0, 1))
+            means.append((cross @ mean).flatten(0, 2))
         middle = None if centre is None else centre[some].flatten()
         parts.append((within + posterior.disagreement(means, middle).view_as(within)).sqrt())
     return torch.cat(parts)
@@ -83,7 +83,7 @@ def _path_cross(
     nodes: Tensor,
     slopes: Tensor,
     levels: Tensor | None,
-) -> Tensor:  # (B, N, M)
+) -> Tensor:  # (B, N, M, D, H)
     """Prior covariance with the function at rows."""
     at_start, along = [], []  # N of (M, 4), of (B, M, 4)
     for table, mean, z, x in zip(process.tables, start, way, rows, strict=True):
@@ -91,16 +91,16 @@ def _path_cross(
         at_start.append(torch.einsum("i,mik->mk", mean, seen))
         along.append(torch.einsum("bi,mik->bmk", z, seen))
     scale, constant = process.scale, process.settings.constant
-    found = slopes.new_zeros(len(slopes), len(start), len(rows[0]))
+    found = slopes.new_zeros(len(slopes), len(start), len(rows[0]), *slopes.shape[2:])
     for k, t in enumerate(nodes):
         factors = [mean[..., :3] + t * z[..., :3] for mean, z in zip(at_start, along, strict=True)]
         for n, others in enumerate(without_each(factors)):
             moved = (along[n][..., :3] * others) @ scale[:3] + scale[3] * along[n][..., 3]
-            found[:, n] += slopes[:, k, None] * moved
+            found[:, n].addcmul_(moved[..., None, None], slopes[:, k, None])
         if levels is not None:
             whole = torch.stack(factors).prod(0) @ scale[:3] + constant
             whole += scale[3] * sum(mean[..., 3] + t * z[..., 3] for mean, z in zip(at_start, along, strict=True))
-            found += levels[:, k, :, None] * whole[:, None]
+            found.addcmul_(levels[:, k, :, None], whole[:, None, :, None, None])
     return found
 
 
@@ -111,7 +111,7 @@ def _path_variance(
     nodes: Tensor,
     slopes: Tensor,
     levels: Tensor | None,
-) -> Tensor:  # (B, N)
+) -> Tensor:  # (B, N, D)
     """Prior variance: a double integral over pairs of nodes."""
     ours, theirs = nodes[:, None, None], nodes[None, :, None]  # (K, 1, 1), (1, K, 1)
     squares, sides, factors = [], [], []  # z T z (B, 1, 1, 4), z T v(t) and v(s) T v(t) (B, K, K, 4)
@@ -125,26 +125,38 @@ def _path_variance(
         sides.append(side + theirs * square)
         factors.append(still + (ours + theirs) * side + ours * theirs * square)
     scale, constant = process.scale, process.settings.constant
-    both = slopes[:, :, None] * slopes[:, None, :]
+
+    def total(left: Tensor, right: Tensor, values: Tensor) -> Tensor:  # (B, K, D, H) twice, (B, K, K) -> (B, D)
+        return torch.einsum("bkdh,bldh,bkl->bd", left, right, values.expand(len(left), len(nodes), len(nodes)))
+
     found = []
     for n, others in enumerate(without_each([factor[..., :3] for factor in factors])):
-        moved = (squares[n][..., :3] * others) @ scale[:3] + scale[3] * squares[n][..., 3]
-        variance = (both * moved).sum((1, 2))
+        variance = total(slopes, slopes, (squares[n][..., :3] * others) @ scale[:3] + scale[3] * squares[n][..., 3])
         if levels is not None:
             level = levels[:, :, n]
             mixed = (sides[n][..., :3] * others) @ scale[:3] + scale[3] * sides[n][..., 3]
-            variance += 2 * (slopes[:, :, None] * level[:, None, :] * mixed).sum((1, 2))
+            variance += 2 * total(slopes, level, mixed)
             whole = (factors[n][..., :3] * others) @ scale[:3] + constant
             whole = whole + scale[3] * sum(factor[..., 3] for factor in factors)
-            variance += (level[:, :, None] * level[:, None, :] * whole).sum((1, 2))
+            variance += total(level, level, whole)
         found.append(variance)
     return torch.stack(found, 1)
 
 
 @torch.no_grad()
+def prior_covariances(posterior: Mixture, products: Product) -> list[tuple[Tensor, Tensor]]:  # S of (M, A), (A, A)
+    """Prior covariances of products with the inducing rows, and among them, of each member."""
+    inducing = posterior.kernel.vectors(posterior.inducing)
+    return [
+        (product_covariance(process, inducing, products), product_covariance(process, products, products))
+        for _, process, _, _ in posterior.members
+    ]
+
+
+@torch.no_grad()
 def posterior_draws(
     posterior: Mixture,
-    products: Product,  # N of (A, I_n)
+    priors: Sequence[tuple[Tensor, Tensor]],  # of A products, see :func:`prior_covariances`
     centre: Tensor,  # (A, O): the posterior mean of the products
     count: int,
     seed: int,
@@ -158,12 +170,10 @@ def posterior_draws(
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(posterior.weights), count, p=posterior.weights / posterior.weights.sum())
     normal = torch.from_numpy(rng.standard_normal((count, *centre.shape)))
-    inducing = posterior.kernel.vectors(posterior.inducing)
     roots, means = [], []
-    for _, process, root, mean in posterior.members:
-        cross = product_covariance(process, inducing, products)
+    for (_, _, root, mean), (cross, own) in zip(posterior.members, priors, strict=True):
         known = root @ cross
-        variances, directions = torch.linalg.eigh(product_covariance(process, products, products) - known.T @ known)
+        variances, directions = torch.linalg.eigh(own - known.T @ known)
         roots.append(directions * variances.clamp(min=0).sqrt())
         means.append(cross.T @ mean)
     shares = torch.from_numpy(posterior.weights / posterior.weights.sum())

@@ -111,7 +111,7 @@ class LogitPosterior:
             tuple(mode.process.component for mode in modes),
             np.array([mode.factor for mode in modes]),
             shares / shares.sum(),
-            float(shares.sum()),
+            round(float(shares.sum()), 9),  # without trains it is 1, whatever rounding says
             table[:kept],
             weights[:kept] * (weights.sum() / weights[:kept].sum()),
             np.stack([mode.logits[:kept] for mode in modes]),
@@ -150,6 +150,8 @@ class LogitPosterior:
         for b in self.readouts:
             size = float(b @ b)
             roots = tuple(root.unflatten(1, (-1, count)) @ b / size for root in self.contrasts.roots)
+            if count > 1:  # as many rows as columns are enough
+                roots = tuple(torch.linalg.qr(root, mode="r").R for root in roots)
             means = tuple(mean.reshape(-1, count) @ b[:, None] / size for mean in self.contrasts.means)
             found.append(self._conditioned(size, roots, means))
         return tuple(found)
@@ -225,8 +227,11 @@ class LogitPosterior:
                 raise ValueError(f"{name} must be finite")
             if name in ("factors", "weights", "row_weights") and (array < 0).any():
                 raise ValueError(f"{name} must not be below 0")
+        share = float(config["share"])
+        if not (0 < share <= 1 and abs(arrays["weights"].sum() - 1) < 1e-6):
+            raise ValueError(f"members of share {share} have weights of sum {arrays['weights'].sum()}")
         components = tuple(Component(one["name"], tuple(one["terms"]), 1.0, {}) for one in config["components"])
-        return cls(kernel, tensors["thetas"], components, **arrays, share=float(config["share"]))
+        return cls(kernel, tensors["thetas"], components, **arrays, share=share)
 
 
 def curvature_roots(logits: Tensor, weights: Tensor, basis: Tensor) -> Tensor:  # (M, K), (M,) -> (M, K - 1, K - 1)
