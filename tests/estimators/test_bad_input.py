@@ -42,6 +42,12 @@ def on_frame():
         (X, ["yes", "no"] * 6, r"y must hold numbers \(.*'yes'.*\); classes are for ResTTClassifier"),
         (X, Y.astype("datetime64[s]"), r"y must hold numbers, got dtype datetime64\[s\]: make a number of it"),
         (X, np.ones((12, 2, 2)), "y must have shape|Found array with dim 3"),
+        (X, pd.Series(pd.period_range("2020", periods=12)), r"y must hold numbers \(.*'Period'\)"),
+        (
+            np.array([[pd.Timestamp("2020-01-01")]] * 12),
+            Y,
+            r"column 0 of X must hold numbers or dates, got Timestamp.* in row 0: dates and durations are columns of a",
+        ),
         (FRAME["a"], Y, r"X must be a table of shape \(B, C\), got a pandas Series of 12 values: .*X.to_frame\(\)"),
         (pl.Series(X[:, 0]), Y, r"got a polars Series of 12 values"),
         (
@@ -52,7 +58,7 @@ def on_frame():
     ],
 )
 def test_fit_refuses(x, y, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         ResTTNetRegressor(**QUICK).fit(x, y)
 
 
@@ -64,10 +70,11 @@ def test_fit_refuses(x, y, message):
         (np.full(12, np.nan), "sample_weight must be finite"),
         (np.ones(5), r"sample_weight must have shape \(12,\)"),
         (np.ones((12, 2)), r"sample_weight must have shape \(12,\)"),
+        (["heavy"] * 12, "sample_weight must hold numbers, got"),
     ],
 )
 def test_weights_are_checked(weights, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         ResTTNetRegressor(**QUICK).fit(X, Y, sample_weight=weights)
 
 

@@ -119,6 +119,16 @@ def test_y_has_a_value_for_each_row(model, method):
     assert getattr(found, method)(1.0).tolist() == getattr(found, method)([1.0, 1.0]).tolist()
     with pytest.raises(ValueError, match=r"y must be a number or have shape \(2,\), got"):
         getattr(found, method)(np.ones(3))
+    with pytest.raises(TypeError, match=r"y must be a number or an array of shape \(2,\), got 'x'"):
+        getattr(found, method)("x")
+
+
+@pytest.mark.parametrize("method", ["cdf", "log_density"])
+def test_nothing_is_known_of_a_missing_y_even_where_y_was_constant(method):
+    x = np.zeros((3, 1))
+    for y in ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]):
+        found = ResTTRegressor(effort="quick").fit(x, y).predict_distribution(x[:1])
+        assert np.isnan(getattr(found, method)(np.nan)).all()
 
 
 def test_models_without_it_say_so():

@@ -97,7 +97,7 @@ def test_bad_subsets_are_named(subset, error, message):
     [
         (torch.ones(5), r"shape \(23,\), one per row of x, got \(5,\)"),
         (torch.full((ROWS,), -1.0), "finite, at least 0"),
-        (torch.zeros(ROWS), "above 0 somewhere"),
+        (torch.zeros(ROWS), "above zero for at least one row"),
     ],
 )
 def test_bad_weights_are_named(weight, message):

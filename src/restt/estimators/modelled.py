@@ -170,19 +170,23 @@ class Distribution:
         values = self._read(y)
         found = self._standard.cdf(self._target.divided(values))
         constant = self._target.constant
-        return self._target.shaped(np.where(np.isnan(constant), found, values >= constant))
+        certain = np.where(np.isnan(values), np.nan, values >= constant)
+        return self._target.shaped(np.where(np.isnan(constant), found, certain))
 
     def log_density(self, y: Any) -> np.ndarray:
         """The logarithm of the density at ``y``; of a constant output ∞ at its value and -∞ elsewhere."""
         values, constant = self._read(y), self._target.constant
         found = self._standard.log_density(self._target.divided(values)) - self._target.exponents * np.log(2.0)
-        certain = np.where(values == constant, np.inf, -np.inf)
+        certain = np.where(np.isnan(values), np.nan, np.where(values == constant, np.inf, -np.inf))
         return self._target.shaped(np.where(np.isnan(constant), found, certain))
 
     def _read(self, y: Any) -> np.ndarray:  # (B, O)
         shape = self._standard.outputs.shape
         expected = shape[:1] if self._target.flat else shape
-        values = np.asarray(y, dtype=np.float64)
+        try:
+            values = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(f"y must be a number or an array of shape {expected}, got {shown(y)}") from None
         if values.shape not in ((), expected):
-            raise ValueError(f"y must be a number or have shape {expected}, got {shown(y)} of shape {values.shape}")
+            raise ValueError(f"y must be a number or have shape {expected}, got shape {values.shape}")
         return np.broadcast_to(values, expected).reshape(shape)

@@ -104,9 +104,14 @@ class Table:
         except (TypeError, ValueError):
             for row, value in enumerate(values):
                 if isinstance(value, _MOMENTS):
+                    remedy = (
+                        "make a number of its times of the day first, for example the hour"
+                        if isinstance(value, datetime.time)
+                        else "dates and durations are columns of a data frame, or an array of dtype datetime64"
+                    )
                     raise ValueError(
-                        f"{self.label(column)} of X must hold numbers or dates, got {shown(value)} in row {row}: make "
-                        "a number of its times of the day first, for example the hour"
+                        f"{self.label(column)} of X must hold numbers or dates, got {shown(value)} in row {row}: "
+                        f"{remedy}"
                     ) from None
                 try:
                     float(np.nan if value is None else value)
@@ -237,10 +242,6 @@ def read_sample_weight(sample_weight: Any, rows: int) -> np.ndarray:  # (B,)
     """Return row weights in float64, one number meaning the same for all."""
     if isinstance(sample_weight, Real):
         sample_weight = np.full(rows, float(sample_weight))
-    if sample_weight is not None:
-        sample_weight = np.asarray(unmasked(sample_weight), dtype=np.float64)
-        if sample_weight.shape == (rows,) and not sample_weight.any():
-            raise ValueError("sample_weight must be above zero for at least one row, got zero for all of them")
     return np.asarray(read_weights(sample_weight, rows).numpy())
 
 
@@ -258,6 +259,10 @@ def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
         if "could not convert string" not in str(error):
             raise
         raise ValueError(f"y must hold numbers ({error}); classes are for ResTTClassifier") from None
+    except TypeError as error:
+        if not str(error).startswith("float() argument"):
+            raise
+        raise TypeError(f"y must hold numbers ({error})") from None
     if values.ndim not in (1, 2) or values.size == 0:
         raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
     return np.asarray(values)

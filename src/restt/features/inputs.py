@@ -77,8 +77,10 @@ def read_weights(sample_weight: Any, rows: int) -> Tensor:
         raise TypeError(f"sample_weight must hold numbers, got {shown(sample_weight)}") from error
     if tuple(weights.shape) != (rows,):
         raise ValueError(f"sample_weight must have shape ({rows},), one per row of x, got {tuple(weights.shape)}")
-    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()) or not bool((weights > 0).any()):
+    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ValueError("sample_weight must be finite, at least 0 everywhere and above 0 somewhere")
+    if not bool(weights.any()):
+        raise ValueError("sample_weight must be above zero for at least one row, got zero for all of them")
     return weights
 
 

@@ -131,7 +131,7 @@ def _targets(card: Card, column: Column, series: Any) -> np.ndarray:
     known = {_comparable(column, label): label for label in card.classes}
     labels = np.full(len(values), None, dtype=object)
     for row in np.flatnonzero(~np.asarray(pd.isna(values))):
-        value = series.iloc[row]
+        value = values[row] if column.kind == "boolean" else series.iloc[row]
         labels[row] = known.get(_comparable(column, value), str(value))
     return labels
 

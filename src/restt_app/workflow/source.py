@@ -285,6 +285,11 @@ def strip_texts(frame: Any, words: frozenset[str]) -> Any:
     ['a', nan]
     """
     frame = frame.copy(deep=False)
+    for name, dtype in frame.dtypes.items():
+        if isinstance(dtype, pd.ArrowDtype) and dtype.kind in "UO":
+            frame[name] = frame[name].astype(object)
+        elif dtype == "float16":  # pandas has no categories of it
+            frame[name] = frame[name].astype("float32")
     for name in frame.select_dtypes(["object", "string"]):
         if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
             texts = frame[name].str.strip()

@@ -182,3 +182,10 @@ def test_targets_are_the_models_labels(y, expected, tmp_path):
         rows = source.read()
     assert _targets(fitted.card, fitted.target_column, rows["y"]).tolist() == expected
     assert set(fitted.estimator.classes_) >= set(expected[:2])
+
+
+def test_true_and_false_are_the_yes_and_no_of_a_target():
+    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=42), "y": ["Yes", "No", "No"] * 14})
+    fitted = fit_table(frame, "y", effort="quick")
+    found = _targets(fitted.card, fitted.target_column, frame["y"] == "Yes")
+    assert found.tolist() == frame["y"].tolist()

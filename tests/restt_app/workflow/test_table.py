@@ -208,6 +208,9 @@ def test_types_of_data_frames_and_parquet_are_known(tree_frame, tmp_path):
         assert table.values["cost"][2] == 2.5
         assert sorted(table.columns["code"].levels) == ["c0", "c1", "c2"]
     assert read_table(pl.DataFrame({"a": [1.5, 2.5], "b": ["x", "y"]})).columns["b"].kind == "category"
+    arrow = read_table(frame.convert_dtypes(dtype_backend="pyarrow").assign(girth=frame.girth.astype("float16")))
+    assert {name: column.kind for name, column in arrow.columns.items()} == kinds
+    assert arrow.columns["kind"].levels == table.columns["kind"].levels
 
 
 @pytest.mark.parametrize(
