@@ -1,6 +1,7 @@
 """The search finds what scikit-learn's finds, whatever was trained beside whatever."""
 
 import pickle
+import time
 import warnings
 from dataclasses import replace
 
@@ -57,6 +58,12 @@ def test_regression_with_folds_of_unequal_length(numbers):
     assert found.refit_time_ > 0
     assert (found.cv_results_["mean_fit_time"] > 0).all()
     assert (found.cv_results_["mean_score_time"] > 0).all()
+
+
+def test_fits_side_by_side_share_the_time_that_passed(numbers):
+    began = time.perf_counter()
+    found = ResTTSearchCV(regressor(), GRID, cv=3, refit=False).fit(*numbers)
+    assert 0 < 3 * found.cv_results_["mean_fit_time"].sum() < time.perf_counter() - began
 
 
 @pytest.mark.parametrize("cached_bytes", [1.0, 1e9])
