@@ -4,9 +4,9 @@
 
 FOLDER as in tools/score_tables.py. One split 70/30 of every table, the first 1,000 rows of its larger part to fit.
 Time is the processor time of `fit` alone, so that other work on the machine counts little. TabPFN does its work while
-it predicts: its time includes the prediction of the test rows, of which it gets 1,000 at most. Models that are not installed are left out. Each
-model's scores go to results/tabular/error-time.json once it is done, in place of its earlier ones, with its versions;
-then all are drawn as docs/images/error-time.png. `--models none` only draws.
+it predicts: its time includes the prediction of the test rows, of which it gets 1,000 at most. Models that are not
+installed are left out. Each model's scores go to results/tabular/error-time.json once it is done, in place of its
+earlier ones, with its versions; then all are drawn as docs/images/error-time.png. `--models none` only draws.
 
 TabPFN v2 and CatBoost are no dependencies. In an environment of its own `pip install tabpfn==2.2.1 catboost==1.2.10`,
 and for CHECKPOINT
