@@ -192,7 +192,7 @@ class _Notes:
 
 
 def _test_scorer(
-    card: Card, x: Any, y: np.ndarray, test: Any, reading: Mapping[str, str], notes: _Notes, seed: int
+    card: Card, x: Any, y: np.ndarray, test: Any, reading: Mapping[str, Any], notes: _Notes, seed: int
 ) -> Scorer:
     """Score models fitted to all rows on those of a further table, read as the first one was."""
     with naming("test"):

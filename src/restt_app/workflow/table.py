@@ -58,7 +58,7 @@ class Table:
     source: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     labels: dict[str, Any] = field(default_factory=dict)
-    reading: dict[str, str] = field(default_factory=dict)
+    reading: dict[str, Any] = field(default_factory=dict)
 
     def frame(self, rows: Any = None, *, without: str | None = None) -> Any:
         """Inputs of a model as a pandas data frame, of some ``rows`` (B,) or all."""
@@ -147,8 +147,8 @@ def read_table(
     }
     values = {name: reading.values for name, reading in readings.items()}
     labels = {name: pd.Categorical(frame[name]) for name in readings if frame[name].nunique() <= _MOST_LABELS}
-    reading = {"delimiter": delimiter, "encoding": encoding}
-    return Table(len(frame), columns, values, about, notes, labels, reading)
+    given_reading = {"delimiter": delimiter, "encoding": encoding}
+    return Table(len(frame), columns, values, about, notes, labels, given_reading)
 
 
 @dataclass(eq=False)

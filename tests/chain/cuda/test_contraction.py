@@ -267,7 +267,7 @@ def test_diverged_run_stays_alone():
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.parametrize(
-    "bond", [5, pytest.param(130, marks=pytest.mark.skipif(not ON_GPU, reason="minutes of interpreting"))]
+    "bond", [5, pytest.param(100, marks=pytest.mark.skipif(not ON_GPU, reason="minutes of interpreting"))]
 )
 def test_slices_of_absent_connections_are_ignored(bond):
     topology = Topology.residual(5).without_chain(3).without_linear(4)
