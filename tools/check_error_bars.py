@@ -58,8 +58,7 @@ def drawn_table(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     kernel = Kernel.measured(sites, rows, torch.ones(ROWS, dtype=torch.float64), 1)
     process = Process(kernel, drawn_theta(kernel, dict(component.densities), rng), component, settings)
     nodes, node_weights = legendre((COLUMNS + 1) // 2, torch.zeros((), dtype=torch.float64))
-    at = [site.vectors(column) for site, column in zip(sites, fresh.T, strict=True)]
-    products = [site.vectors(column) for site, column in zip(sites, x.T, strict=True)]
+    at, products = kernel.vectors(rows_of(sites, fresh)), kernel.vectors(rows)
     for n in range(COLUMNS):
         for t in nodes:
             for m in range(COLUMNS):
