@@ -26,20 +26,23 @@ def test_no_committed_file_lacks_its_origin(tool):
 
 
 def test_gaps_are_counted(tool, tmp_path):
-    whole = {"commit": "abc", "seed": 0, "dirty": False}
+    versions = {"restt": "1.0.0"}
+    whole = {"commit": "abc", "seed": 0, "dirty": False, "versions": versions}
     contents = {
         "whole": {"provenance": whole},
         "seedless": {"provenance": {**whole, "seed": None}},
         "elsewhere": {"provenance": {**whole, "dirty": None, "commit_entered_by_hand": True}},
         "none": {"rows": []},
         "list": [1],
-        "matrix": {"cells": [{"runs": [{"commit": "abc", "seed": 1, "dirty": False}]}]},
+        "matrix": {"cells": [{"versions": versions, "runs": [{"commit": "abc", "seed": 1, "dirty": False}]}]},
+        "old": {"provenance": {"commit": "abc", "seed": 0, "dirty": False}},
     }
     for name, content in contents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     assert tool.counts(tmp_path) == {
-        "files": 6,
+        "files": 7,
         "without_provenance": 2,
+        "without_versions": 1,
         "without_seed": 1,
         "changes_unknown": 1,
         "entered_by_hand": 1,
