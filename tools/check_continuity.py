@@ -32,7 +32,10 @@ CHANGES = (
 )
 # Numbers of rows n of the steps from n to n + 1: the limits of the settings are 330 rows of the first searches, 1,056
 # with 32 knots, and 2,000 that the scales are learned from.
-ROWS = (30, 42, 60, 85, 120, 170, 240, 329, 330, 460, 1056, 2000)
+ROWS = (
+    30, 35, 42, 45, 50, 60, 65, 72, 85, 101, 120, 143, 170, 202, 240, 285, 329, 330, 331, 392, 460, 547, 650,
+    773, 900, 1055, 1056, 1057, 1250, 1500, 1750, 1999, 2000, 2001, 2400, 2900, 3500, 4200, 5000, 6000,
+)  # fmt: skip
 SEEDS = 8
 CONTINUITY_TABLE = "california-housing"
 NAME = "tabular/continuity.json"
