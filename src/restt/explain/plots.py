@@ -58,6 +58,8 @@ def waterfall(local: Any, output: int = 0, axes: Any = None, row: int = 0) -> An
         end = max(level, level + value)
         axes.annotate(f"{value:+.3g}", (end, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
         level += value
+    axes.use_sticky_edges = False  # room for the labels beyond the bars
+    axes.margins(x=0.2)
     axes.axvline(base, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.axvline(level, color=NEUTRAL, linewidth=0.8)
     _rows_of(axes, [label for label, _, _ in bars])
