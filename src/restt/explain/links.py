@@ -268,14 +268,16 @@ def value_deviations(
     """
     if subject.posterior is None:
         return None
-    curved = link is not None and not link.identical
-    nodes, weights = legendre(NODES_OF_DEVIATIONS if curved else subject.nodes, torch.zeros(()).double())
+    curved = None if link is None or link.identical else link
+    count = subject.nodes if curved is None else NODES_OF_DEVIATIONS
+    nodes, weights = legendre(count, torch.zeros(()).double())
     parts = []
     for rows in subject.row_chunks(len(vectors), len(nodes)):
         way = vectors[rows] - start
         paths = subject.by_column(start), subject.by_column(way)
-        if link is not None and not link.identical:
-            parts.append(_linearised(subject, paths, link, nodes, weights, *along(subject, start, way, nodes.to(way))))
+        if curved is not None:
+            seen = along(subject, start, way, nodes.to(way))
+            parts.append(_linearised(subject, paths, curved, nodes, weights, *seen))
             continue
         given, centres = weights.expand(len(way), -1), torch.from_numpy(values[rows])
         found = [

@@ -159,10 +159,8 @@ class ResTTSequenceClassifier(ClassifierMixin, Trained):
             raise ValueError(f"y must hold at least two classes, got {len(self.classes_)}")
         self.scaling_ = Scaling.fit(sequences)
         x = self.scaling_.features(sequences)
-        self.module_, seed = (
-            ResTTSequence(x.shape[2], self._width, len(self.classes_), length=x.shape[1]),
-            self._new_seed(),
-        )
+        self.module_ = ResTTSequence(x.shape[2], self._width, len(self.classes_), length=x.shape[1])
+        seed = self._new_seed()
         self.module_.reset_parameters(seed)
         for _ in train(self.module_, x, torch.from_numpy(numbers), config=self._config(len(x), seed)):
             pass

@@ -133,11 +133,8 @@ class ResTTForecaster(Trained):
         residuals: np.ndarray,  # (ΣB, channels)
     ) -> np.ndarray:  # (ΣB, channels)
         """Train side by side, take the weights of the epoch of least held-out error, and return their outputs there."""
-        self.epoch_, best, kept = (
-            0,
-            float(np.mean(residuals**2)),
-            [copy.deepcopy(m.state_dict()) for m in self.modules_],
-        )
+        self.epoch_, best = 0, float(np.mean(residuals**2))
+        kept = [copy.deepcopy(module.state_dict()) for module in self.modules_]
         counts = [len(x) for x in held_out]
         for records in zip(*trainings, strict=True):
             loss = float(np.average([record.validation["loss"][0] for record in records], weights=counts))
