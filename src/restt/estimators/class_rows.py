@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from torch import Tensor
 
-from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
+from restt.estimators.columns import Column, levels_beside, read_numbers
 from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels
 from restt.prior import Settings as PriorSettings
@@ -168,14 +168,8 @@ class ClassRows:
     def read(cls, given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> ClassRows:
         """Merge equal rows of a table, and fit columns and sites to them."""
         settings = ClassSettings.of_effort(parameters.effort)
-        columns = fit_columns(
-            given.table,
-            given.weights,
-            parameters.categorical_features,
-            parameters.handle_unknown,
-            parameters.handle_missing,
-            most_levels=levels_beside(given.table.width, settings.most_levels, settings.most_states),
-        )
+        most = levels_beside(given.table.width, settings.most_levels, settings.most_states)
+        columns = parameters._fit_columns(given, most)
         numbers, labels = read_numbers(columns, given.table), np.searchsorted(target.classes, given.y)
         return cls.of(columns, numbers, labels, given.weights, parameters, target, seed)
 

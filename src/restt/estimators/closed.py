@@ -16,7 +16,7 @@ from restt._common.compat_sklearn import Interval, StrOptions
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
-from restt.estimators.columns import chosen_columns
+from restt.estimators.columns import Column, chosen_columns, fit_columns
 from restt.estimators.settings import TRAINING
 from restt.estimators.tables import Examples
 from restt.prior import Settings
@@ -93,6 +93,10 @@ class ClosedForm(BaseResTT):
                 f"{cls.__name__} is fitted in closed form and has no parameter {wrong[0]!r}: "
                 f"{cls._trained} is the same model trained by gradients"
             )
+
+    def _fit_columns(self, given: Examples, most_levels: int) -> tuple[Column, ...]:
+        kinds = self.categorical_features, self.handle_unknown, self.handle_missing
+        return fit_columns(given.table, given.weights, *kinds, most_levels=most_levels)
 
     def _read_rows(self, X: Any, y: Any, sample_weight: Any) -> Examples:
         """The rows of positive weight; warnings where they are odd, errors where they cannot be solved."""
