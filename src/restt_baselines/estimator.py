@@ -131,10 +131,10 @@ class EpochEstimator(BaseEstimator):
 
     @abstractmethod
     def _device(self) -> torch.device:
-        """Where the trained model is."""
+        """Device of the trained model."""
 
     def feature_map(self) -> FeatureMap | None:
-        """From scaled columns to what the model takes; None takes them as they are."""
+        """Map from scaled columns to what the model takes; None takes them as they are."""
         return None
 
     def fit(self, X: Any, y: Any) -> Self:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassSettings:
-    """How candidates are fitted, judged and averaged. Tests shrink it; users choose among a few by ``effort``.
+    """Settings by which candidates are fitted, judged and averaged. Tests shrink it; users choose some by ``effort``.
 
     Numbers without another source are those of 0.8, chosen on the tables of docs/table_choices.md.
     """
@@ -220,7 +220,7 @@ class ClassRows:
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.shares)
 
     @cached_property
@@ -241,12 +241,12 @@ class ClassRows:
 
     @property
     def searches(self) -> int:
-        """How often a kernel is learned: by every fold and by all rows, once where there is one fold."""
+        """Number of times that a kernel is learned: by every fold and by all rows, once where there is one fold."""
         return 1 if len(self.parts) == 1 else len(self.parts) + 1
 
     @property
     def learned(self) -> int:
-        """How many rows hyper-parameters are learned on."""
+        """Number of rows that hyper-parameters are learned on."""
         own = self.settings
         return int((min(own.learning_pairs, own.learning_entries / len(self.sites)) / self.searches) ** 0.5)
 

@@ -1,4 +1,4 @@
-"""What both classifiers share: labels and their weights, probabilities from logits, log-loss and temperature."""
+"""Parts of both classifiers: labels and their weights, probabilities from logits, log-loss and temperature."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _shares(candidates: dict[str, tuple[float, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class WideSettings:
-    """How tables of many columns and rows are trained: the numbers of 0.2, chosen on MNIST's training images.
+    """Settings of trainings on many columns and rows: the numbers of 0.2, chosen on MNIST's training images.
 
     Kernels of so many columns take too long and learn little beyond straight lines; images are such tables.
     """

@@ -146,7 +146,7 @@ def _contents(given: Examples, categorical: Collection[int]) -> np.ndarray:  # (
 
 
 def _possible_rows(given: Examples, categorical: Collection[int]) -> int:
-    """How many different rows the values of the columns and of y could make: with few, copies are no accident."""
+    """Number of different rows that values of the columns and of y could make: with few, copies are no accident."""
     return math.prod(len(np.unique(codes)) for codes in _columns(given, categorical))
 
 

@@ -223,7 +223,7 @@ def chosen_columns(name: str, given: Any, table: Table) -> list[int]:
 
 
 def site_columns(site_order: Any, table: Table) -> list[int]:
-    """Which column each site reads."""
+    """Place of the column that each site reads."""
     if isinstance(site_order, str):
         return list(range(table.width))
     order = chosen_columns("site_order", site_order, table)

@@ -34,7 +34,7 @@ class Modelled:
 
     @classmethod
     def scaled(cls, y: np.ndarray, weights: np.ndarray) -> tuple[Modelled, np.ndarray]:
-        """From y (B,) or (B, O) and weights (B,): the target, its model scale not yet chosen, and y (B, O) divided."""
+        """Make the target of y (B,) or (B, O), its model scale not yet chosen, and divide y (B, O)."""
         values = y.reshape(len(y), -1)
         exponents = binary_exponents(np.abs(values).max(axis=0))
         exponents = np.where(np.abs(exponents) > ORDINARY_EXPONENT, exponents, 0)

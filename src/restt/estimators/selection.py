@@ -97,7 +97,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """What the candidates of a fit have learned, and their weights in the average."""
+    """Learned candidates of a fit and their weights in the average."""
 
     kernels: Kernels
     trains: Trains
@@ -129,7 +129,7 @@ class Average:
         return found_average, found
 
     def kept(self) -> Average:
-        """What conditioning on more rows needs, without the rows where no train has a share."""
+        """Reduce the average to what conditioning on more rows needs, without the rows where no train has a share."""
         rows = self.kernels.rows.first(1)
         trains = Trains(self.trains.rows, self.trains.device, self.trains.seed, self.trains.modules)
         if not self.weights[len(self.names) - len(self.penalties) :].any():

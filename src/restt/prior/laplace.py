@@ -41,7 +41,7 @@ _ARRAYS = ("factors", "weights", "table", "row_weights", "logits")
 
 
 def kept_rows(rows: int, columns: int, classes: int, members: int) -> int:
-    """How many rows a posterior is kept on.
+    """Number of rows that a posterior is kept on.
 
     >>> kept_rows(350, 13, 2, 3), kept_rows(5000, 13, 2, 3), kept_rows(5000, 13, 26, 3)
     (350, 2304, 92)

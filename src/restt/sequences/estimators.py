@@ -61,7 +61,7 @@ class Scaling:
 
     @classmethod
     def fit(cls, sequences: Sequence[np.ndarray]) -> Scaling:
-        """From the steps of all sequences."""
+        """Learn the scaling from the steps of all sequences."""
         steps = np.concatenate(list(sequences))
         changes = np.concatenate([np.diff(values, axis=0, prepend=values[:1]) for values in sequences])
         return cls(steps.mean(axis=0), _positive(steps.std(axis=0)), _positive(changes.std(axis=0)))

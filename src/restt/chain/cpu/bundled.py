@@ -76,7 +76,7 @@ def sources(package: Path) -> Iterator[tuple[Path, str]]:
 def command(
     compiler: tuple[str, ...], source: Path, type_name: str, tuning: tuple[str, ...], output: Path
 ) -> list[str]:
-    """How a compiler is called."""
+    """Command that compiles a library."""
     return [*compiler, *FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread", "-lm"]
 
 
