@@ -14,7 +14,7 @@ from scipy.stats import ttest_ind_from_stats
 
 from restt.estimators.class_rows import ClassRows, ClassSettings
 from restt.estimators.classes import new_labels, row_losses
-from restt.estimators.columns import Column, levels_beside, read_numbers, sorted_levels
+from restt.estimators.columns import Column, levels_beside, read_numbers
 from restt.estimators.gradient import member_outputs
 from restt.estimators.more_rows import (
     added_levels,
@@ -28,6 +28,7 @@ from restt.estimators.more_rows import (
 from restt.estimators.selection import Average, Selected, device_of
 from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels, class_numbers
+from restt.features.levels import sorted_levels
 from restt.prior.gp import Process
 from restt.prior.rows import FitRows
 

@@ -336,12 +336,10 @@ def pieces(
     table: np.ndarray,  # (B, N), with the same row at most once for each class
     weights: np.ndarray,  # (B,)
     folds: int,
-    disagreeing: float = 0.1,
 ) -> np.ndarray:  # (B,)
     """Among how many folds each row is shared out: one, or where equal rows disagree as many as it stands for.
 
-    They do where the share ``disagreeing`` of those that are not alone, by weight, is beside an equal row of another
-    class.
+    They do where a tenth of those that are not alone, by weight, is beside an equal row of another class.
 
     >>> pieces(np.array([[1.0], [1.0], [2.0], [3.0]]), np.array([7.0, 3.0, 2.0, 1.0]), 5).tolist()
     [5, 3, 2, 1]
@@ -351,6 +349,6 @@ def pieces(
     _, cell = distinct(table)
     disagrees = np.bincount(cell)[cell] > 1
     alone = ~disagrees & (weights < 2)
-    if weights[disagrees].sum() <= disagreeing * weights[~alone].sum():
+    if weights[disagrees].sum() <= 0.1 * weights[~alone].sum():
         return np.ones(len(weights), dtype=int)
     return np.clip(np.floor(weights), 1, folds).astype(int)

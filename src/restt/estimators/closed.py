@@ -127,7 +127,8 @@ def warn_of_odd_rows(given: Examples, categorical: Collection[int]) -> None:
             stacklevel=6,
         )
     copies = len(given) - len(np.unique(_contents(given, categorical)))
-    if 2 * copies > len(given) and _possible_rows(given, categorical) > len(given):
+    # Where values of the columns and of y make few different rows, copies are no accident.
+    if 2 * copies > len(given) and math.prod(len(np.unique(c)) for c in _columns(given, categorical)) > len(given):
         warnings.warn(
             f"{copies} of {len(given)} rows are exact copies, in X and y, of others; a copy counts as a row seen "
             "twice: drop duplicates unless each was observed",
@@ -143,11 +144,6 @@ def _contents(given: Examples, categorical: Collection[int]) -> np.ndarray:  # (
         found = (found ^ codes) * _PRIME
         found ^= found >> np.uint64(29)
     return found
-
-
-def _possible_rows(given: Examples, categorical: Collection[int]) -> int:
-    """Number of different rows that values of the columns and of y could make: with few, copies are no accident."""
-    return math.prod(len(np.unique(codes)) for codes in _columns(given, categorical))
 
 
 def _columns(given: Examples, categorical: Collection[int]) -> Iterator[np.ndarray]:  # (B,) each

@@ -14,7 +14,7 @@ import numpy as np
 
 from restt._common.errors import shown
 from restt.estimators.tables import Table
-from restt.features.levels import Level, code_column, read_level
+from restt.features.levels import Level, code_column, read_level, sorted_levels
 
 # With handle_unknown="other", levels with less than this share of the rows' weight are learned as one state, "other".
 # It bounds a column to 100 levels, and with it the width to which the site vectors of every column are padded.
@@ -187,11 +187,6 @@ def _level_weights(values: np.ndarray, weights: np.ndarray) -> tuple[dict[Level,
         else:
             totals[level] = totals.get(level, 0.0) + weight
     return totals, absent
-
-
-def sorted_levels(levels: set[Level]) -> tuple[Level, ...]:
-    """Numbers in order, then text in order."""
-    return tuple(sorted(levels, key=lambda level: (isinstance(level, str), level)))
 
 
 def chosen_columns(name: str, given: Any, table: Table) -> list[int]:
