@@ -106,25 +106,6 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     }
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : table of shape (B, C)
-            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
-        y : (B,) labels
-        sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
-            they sum to less than one row a column, and where most rows are exact copies of others.
-
-        Returns
-        -------
-        self
-        """
-        return self._fitted(X, y, sample_weight)
-
-    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, refit_scales: bool = False
     ) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from html import escape
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from restt._common.compat_sklearn import Interval, StrOptions
+from restt._common.compat_sklearn import Interval, StrOptions, fit_context
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
@@ -78,6 +79,29 @@ class ClosedForm(BaseResTT):
         """Refuse parameters that only training has."""
         cls._refuse_training(parameters)
         return super().__new__(cls)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : table of shape (B, C)
+            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
+        y : (B,) labels of a classifier, (B,) or (B, O) targets of a regressor
+        sample_weight : (B,), optional
+            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
+            they sum to less than one row a column, and where most rows are exact copies of others.
+
+        Returns
+        -------
+        self
+        """
+        return self._fitted(X, y, sample_weight)
+
+    @abstractmethod
+    def _fitted(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Fit to these rows whatever was fitted before."""
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; TypeError for one that only a trained estimator has."""

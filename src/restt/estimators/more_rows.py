@@ -156,6 +156,6 @@ def _plausible(targets: np.ndarray, seen: FitRows) -> np.ndarray:  # (K,)
         warnings.warn(
             f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return kept
