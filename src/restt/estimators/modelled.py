@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,6 @@ class Modelled:
     def divided(self, y: np.ndarray) -> np.ndarray:  # (B, O)
         """Other rows' y (B,) or (B, O) as the ``model`` scale sees it."""
         return _divided(y.reshape(len(y), -1), self.exponents, self.constant)
-
-    def of(self, model: Warp) -> Modelled:
-        """Target on another model scale."""
-        return replace(self, model=model)
 
     @property
     def outputs(self) -> int:

@@ -111,7 +111,7 @@ def solved(fitted: prior.Fitted, table: FitTable, target: Modelled, settings: Se
         with_run(fitted.module).to(device),
         encoding,
         site_covariances(encoding, table.numbers, table.weights),
-        target.of(fitted.warp),
+        replace(target, model=fitted.warp),
         fitted.predictive,
         fitted.prior,
         _report(fitted, table, settings),
@@ -207,7 +207,7 @@ def _solve_sample(
         refined.module.to("cpu" if parameters.device == "auto" else device),
         encoding,
         covariances,
-        target.of(fitted.warp.smeared(residuals, seen.weights)),
+        replace(target, model=fitted.warp.smeared(residuals, seen.weights)),
         spread,
         fitted.prior,
         FitReport(
