@@ -17,11 +17,11 @@ import torch
 from scipy.special import softmax
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 
 from restt._common.devices import fitting_threads, read_device
 from restt._common.errors import check_int
+from restt.estimators.tables import read_values
 from restt.estimators.targets import Values
 from restt.train import TrainConfig, train
 from restt_baselines.estimator import EpochClassifier, EpochEstimator, Start, check_log_target
@@ -155,10 +155,7 @@ class NetworkRegressor(RegressorMixin, Network):
         return values
 
     def _read_y(self, y: Any) -> np.ndarray:
-        checked = check_array(y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y", estimator=self)
-        values = np.asarray(checked)
-        if values.ndim not in (1, 2) or values.size == 0:
-            raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
+        values = read_values(y, self)
         if self.log_target:
             check_log_target(values)
         return values
