@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
 
 from restt._common.compat_sklearn import fit_context
-from restt.estimators.base import of_one_fit
+from restt.estimators.base import ValuePredictions, of_one_fit
 from restt.estimators.closed import ClosedForm
 from restt.estimators.encoding import with_rare_unseen
 from restt.estimators.gradient import member_outputs
@@ -18,12 +16,11 @@ from restt.estimators.modelled import Distribution
 from restt.estimators.more_rows import solve_more
 from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
-from restt.estimators.tables import read_values
 from restt.prior import Warp
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ResTTRegressor(RegressorMixin, ClosedForm):
+class ResTTRegressor(ValuePredictions, ClosedForm):
     """Regression by a residual tensor train over the columns of a table, in closed form.
 
     One column is one site. A column of numbers becomes hat functions, a column of categories (a text or category type
@@ -226,11 +223,3 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         if isinstance(self.spread_, SavedSpread):
             return self.spread_.shrunk(outputs, numbers), numbers
         return outputs, with_rare_unseen(self.encoding_, numbers)
-
-    def _read_y(self, y: Any) -> np.ndarray:
-        return read_values(y, self)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
