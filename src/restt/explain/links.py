@@ -19,8 +19,9 @@ Laplace approximation. In y's units it is that of the functional linearised at t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -160,9 +161,15 @@ class Scaled:
     latent: Any  # the result on the latent scale, of one in y's units
     link: Link | None
 
+    @abstractmethod
+    def _in_units(self, link: Link) -> Self:
+        """Convert a result on the latent scale to y's units, where these differ."""
+
     @cached_property
     def _y(self) -> Self:
-        raise NotImplementedError
+        assert self.link is not None
+        made: Any = self
+        return replace(made, scale="y", latent=self) if self.link.identical else self._in_units(self.link)
 
     def on(self, scale: str | None = None) -> Self:
         """Convert to the scale ``"y"`` (y's units, or probabilities) or ``"latent"``; by default y's units."""
