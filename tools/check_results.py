@@ -34,7 +34,7 @@ def origins(folder: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    """How many files there are, and how many lack a part of their provenance."""
+    """Number of files, and of those that lack a part of their provenance."""
     names = ("files", "without_provenance", "without_versions", "without_seed", "changes_unknown", "entered_by_hand")
     kinds: Counter[str] = Counter(dict.fromkeys(names, 0))
     for origin in origins(folder).values():

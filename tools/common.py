@@ -1,4 +1,4 @@
-"""What the tools share: arguments, worker processes, tables in CSV files, results files."""
+"""Parts that tools share: arguments, worker processes, tables in CSV files, results files."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _tested(folder: Path, tests: list[str], allowed: list[str], workers: str) ->
 
 
 def _versions(folder: Path) -> dict[str, str]:
-    """Of the packages that matter, in an environment."""
+    """Versions of the packages that matter, in an environment."""
     command = [str(folder / "bin" / "python"), "-m", "pip", "list", "--format=json"]
     frozen = subprocess.run(command, capture_output=True, text=True, check=True)
     installed = {one["name"].lower(): one["version"] for one in json.loads(frozen.stdout)}

@@ -131,7 +131,7 @@ class Copies:
 
 
 def _pytest(copy: str, arguments: list[str], seconds: int, environment: dict[str, str]) -> None:
-    """In a fork that has the large packages, but nothing of restt yet."""
+    """Run pytest in a fork that has the large packages, but nothing of restt yet."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -53,7 +53,7 @@ def _run(command: list[str], **options: object) -> subprocess.CompletedProcess[s
 
 
 def _build(source: Path, dist: Path) -> tuple[Path, Path]:
-    """From the last commit, not from the working tree: what is not committed is not released."""
+    """Build from the last commit, not from the working tree: what is not committed is not released."""
     _run(["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(source)])
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(source)]
     _run(build, stdout=subprocess.DEVNULL, env={**os.environ, "RESTT_BUNDLE": "1"})

@@ -107,7 +107,7 @@ def chosen(kind: str, images: Images, bond_dim: int) -> dict[str, Any]:
 
 
 def shares(module: TaskTrain, images: Images, rows: Tensor) -> dict[str, float]:
-    """Of the outputs' variance under independent sites: the same for all tasks, a task's constant, and the rest."""
+    """Shares of the variance under independent sites: what tasks have in common, a task's constant, and the rest."""
     with torch.no_grad():
         background = module.pairs(pixel_sites(images.x[rows])).double().cpu()
         inner = module.inner

@@ -49,7 +49,7 @@ def scored(task: tuple[Path, int, int, str]) -> dict[str, Any]:
 
 
 def needed(counts: list[int], errors: np.ndarray, wanted: float) -> float | None:
-    """Where the curve first reaches the error, linear between two of its points."""
+    """Place at which the curve first reaches the error, linear between two of its points."""
     for k, error in enumerate(errors):
         if error <= wanted:
             share = 0.0 if k == 0 else (errors[k - 1] - wanted) / (errors[k - 1] - error)

@@ -43,7 +43,7 @@ def linnerud() -> Tables:
 
 
 def errors(tables: Tables, rows: int, draw: int, effort: str) -> tuple[float, float]:
-    """Of the joint model and of one model a task."""
+    """Errors of the joint model and of one model a task."""
     rng = np.random.default_rng(draw)
     fit, test = {}, {}
     for name, (x, y) in tables.items():

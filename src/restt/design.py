@@ -76,9 +76,9 @@ def next_rows(
     warp = cast(Warp, model.target_.model)
     slopes = np.exp(-2 * warp.log_slope(warp.decode(wanted_outputs)))  # dy/dt squared
     importance = torch.from_numpy((slopes / slopes.mean(axis=0)).mean(axis=1))
-    members = with_centre(spread)
-    joint = Joint(members, numbers)
-    choice = _Choice(joint, Joint(members, wanted), joint.noise(torch.from_numpy(outputs.mean(axis=1))), importance)
+    posterior = with_centre(spread)
+    joint = Joint(posterior, numbers)
+    choice = _Choice(joint, Joint(posterior, wanted), joint.noise(torch.from_numpy(outputs.mean(axis=1))), importance)
     return np.array([choice.next() for _ in range(count)])
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from restt._common.devices import in_threads
 from restt.chain.cpu import build
 
 SOURCE = Path(__file__).parent / "products.c"
@@ -189,7 +189,4 @@ def _called(
     places = range(len(chunks))
     work = sum(map(len, chunks)) * factors.groups * factors.rows * len(factors.tables)
     threads = min(torch.get_num_threads(), len(places)) if work > _SERIAL else 1
-    if threads == 1:
-        return [call(place) for place in places]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(call, places))
+    return in_threads(call, places, threads)

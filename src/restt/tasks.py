@@ -99,7 +99,7 @@ class Shared:
 
 
 def shared(model: BaseResTT) -> Shared:
-    """How much of what a model predicts is the same in all tasks: exact, by the Sobol indices of the task's column.
+    """Shares of the predictions' variance that tasks have in common or not: exact, by Sobol indices of their column.
 
     >>> from restt import ResTTRegressor
     >>> rng = np.random.default_rng(0)

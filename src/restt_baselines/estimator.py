@@ -14,12 +14,12 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt._common.errors import check_choice, shown
+from restt.estimators.classes import read_labels
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import Labels, class_numbers
 from restt.train import EpochRecord
@@ -131,10 +131,10 @@ class EpochEstimator(BaseEstimator):
 
     @abstractmethod
     def _device(self) -> torch.device:
-        """Where the trained model is."""
+        """Device of the trained model."""
 
     def feature_map(self) -> FeatureMap | None:
-        """From scaled columns to what the model takes; None takes them as they are."""
+        """Map from scaled columns to what the model takes; None takes them as they are."""
         return None
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -237,9 +237,7 @@ class EpochClassifier(ClassifierMixin, EpochEstimator):
         return self._members(X).mean(axis=0)
 
     def _read_y(self, y: Any) -> np.ndarray:
-        labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        return labels
+        return read_labels(y)
 
     def _new_target(self, y: np.ndarray) -> Labels:
         classes = np.unique(y)

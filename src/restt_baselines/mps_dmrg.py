@@ -111,7 +111,7 @@ class LabelledTrain:
 
     @property
     def device(self) -> torch.device:
-        """Where the cores are."""
+        """Device of the cores."""
         return self.cores[0].device
 
     def to(self, device: torch.device | str) -> LabelledTrain:

@@ -15,13 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 
 from restt._common.devices import fitting_threads, read_device
 from restt._common.errors import check_int
+from restt.estimators.base import ValuePredictions
 from restt.estimators.targets import Values
 from restt.train import TrainConfig, train
 from restt_baselines.estimator import EpochClassifier, EpochEstimator, Start, check_log_target
@@ -143,7 +141,7 @@ class Logarithms:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NetworkRegressor(RegressorMixin, Network):
+class NetworkRegressor(ValuePredictions, Network):
     """Targets are standardised, with ``log_target`` after taking their logarithm."""
 
     log_target: bool = False
@@ -155,18 +153,10 @@ class NetworkRegressor(RegressorMixin, Network):
         return values
 
     def _read_y(self, y: Any) -> np.ndarray:
-        checked = check_array(y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y", estimator=self)
-        values = np.asarray(checked)
-        if values.ndim not in (1, 2) or values.size == 0:
-            raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
+        values = super()._read_y(y)
         if self.log_target:
             check_log_target(values)
         return values
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
     def _new_target(self, y: np.ndarray) -> Values | Logarithms:
         ones = np.ones(len(y))

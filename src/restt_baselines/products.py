@@ -143,25 +143,17 @@ class FullTensor(nn.Module):
     (torch.Size([4, 7, 3]), torch.Size([4, 2, 2, 2, 2, 2, 3]))
     """
 
-    def __init__(
-        self,
-        sites: int,
-        feature_dim: int,
-        outputs: int,
-        runs: int = 1,
-        seed: int = 0,
-        max_weights: int = MAX_WEIGHTS,
-    ) -> None:
+    def __init__(self, sites: int, feature_dim: int, outputs: int, runs: int = 1, seed: int = 0) -> None:
         super().__init__()
         self.sites = check_int("sites", sites, minimum=1)
         self.feature_dim = check_int("feature_dim", feature_dim, minimum=1)
         self.outputs = check_int("outputs", outputs, minimum=1)
         self.runs = check_int("runs", runs, minimum=1)
         weights = feature_dim**sites * outputs
-        if weights > max_weights:
+        if weights > MAX_WEIGHTS:
             raise ValueError(
                 f"the full tensor of {sites} columns needs {feature_dim}^{sites}·{outputs} weights, {_size(weights)}, "
-                f"the limit is {max_weights:,}: use fewer columns, or restt.ResTT, whose weights grow linearly"
+                f"the limit is {MAX_WEIGHTS:,}: use fewer columns, or restt.ResTT, whose weights grow linearly"
             )
         self._left = sites // 2
         left, right = feature_dim**self._left, feature_dim ** (sites - self._left)

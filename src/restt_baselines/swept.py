@@ -26,7 +26,7 @@ from restt_baselines.estimator import EpochClassifier, Start
 
 
 class Model(Protocol):
-    """From site vectors (N, B, I) to outputs (B, O)."""
+    """Function from site vectors (N, B, I) to outputs (B, O)."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs (B, O)."""
@@ -36,7 +36,7 @@ class Model(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
 
 
 # Does one sweep and returns the mean cost of a row after it.
@@ -62,7 +62,7 @@ class SweptClassifier(EpochClassifier):
 
     @abstractmethod
     def feature_map(self) -> FeatureMap:
-        """From scaled columns (B, C) to site vectors (N, B, I)."""
+        """Map from scaled columns (B, C) to site vectors (N, B, I)."""
 
     @abstractmethod
     def start(

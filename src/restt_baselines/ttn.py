@@ -196,7 +196,7 @@ class OneAgainstAll:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.trees[0].tensors[0][0].device
 
     def to(self, device: torch.device | str) -> OneAgainstAll:

@@ -31,7 +31,7 @@ class Summary:
     rounds: int
 
     def as_milliseconds(self) -> dict[str, float | int]:
-        """For results files: milliseconds, and the number of rounds."""
+        """Convert to milliseconds and the number of rounds, for results files."""
         return {key: value if key == "rounds" else round(1e3 * value, 6) for key, value in asdict(self).items()}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from restt._common.errors import shown
-from restt._common.files import write_json_atomic
+from restt._common.files import plain_json, write_json_atomic
 from restt._common.provenance import provenance
 from restt_paper.table import Table
 
@@ -162,7 +161,7 @@ class Store:
             "settings": cell.settings,
             "provenance": origin,
             "wall_seconds": round(time.perf_counter() - began, 3),
-            "result": _plain(result),
+            "result": plain_json(result),
         }
         write_json_atomic(self.path(cell), content)
         written = self.load(cell)
@@ -227,19 +226,6 @@ def _part(content: Any, name: str) -> Any:
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
-
-
-def _plain(value: Any) -> Any:
-    """``value`` as JSON holds it: arrays as lists, NaN and infinity as null."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 # Folder of pictures in a folder of results. A setting of this name lists those that are drawn while a cell is computed:

@@ -185,7 +185,7 @@ def collect(experiments: Iterable[Experiment], results: str | PathLike[str] = "r
 
 
 def _section(experiment: Experiment, store: Store, profile: str) -> Section | None:
-    """None where nothing was measured."""
+    """Make a section of the report; None where nothing was measured."""
     cells = experiment.cells(profile)
     files = tuple(store.load(cell) for cell in cells)
     own_cells = with_needs(cell for cell in cells if cell.experiment == experiment.name)

@@ -133,7 +133,7 @@ def mean_std(values: Sequence[float | None], digits: int = 2) -> str:
     return f"{text} ({missing} of {len(values)} failed)" if missing else text
 
 
-def paper_mean_std(entry: float | Sequence[float] | None, digits: int = 2) -> str:
+def paper_mean_std(entry: float | Sequence[float] | None) -> str:
     """A number of :func:`paper_numbers`, alone or ``[mean, std]``.
 
     >>> paper_mean_std([98.96, 0.0304]), paper_mean_std(87), paper_mean_std(None)
@@ -142,4 +142,4 @@ def paper_mean_std(entry: float | Sequence[float] | None, digits: int = 2) -> st
     if entry is None:
         return NO_NUMBER
     parts = entry if isinstance(entry, Sequence) else [entry]
-    return " ± ".join(fixed(part, digits) for part in parts)
+    return " ± ".join(fixed(part, 2) for part in parts)

@@ -44,7 +44,8 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty,
         # What shap has numba compile takes seconds to compile and none to run.
         with contextlib.suppress(ImportError):
             monkeypatch.setattr("numba.config.DISABLE_JIT", True)
-    run_and_saved(name, quiet, tmp_path)
+    saved = run_and_saved(name, quiet, tmp_path)
+    assert (saved["suite"], saved["device"]) == (name, "cpu")
 
 
 def test_the_loops_of_a_user_are_timed(quiet, tmp_path):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from restt._common.errors import shown
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 if hasattr(os, "register_at_fork"):
     # torch's threads do not survive a fork: the first product on several of them in the child would wait forever.
@@ -68,6 +72,14 @@ def fitting_threads(work: float) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def in_threads(task: Callable[[Item], Result], items: Iterable[Item], threads: int) -> list[Result]:
+    """Do a task for each item, so many at a time."""
+    if threads == 1:
+        return [task(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(task, items))
 
 
 def available_memory(device: torch.device) -> float:

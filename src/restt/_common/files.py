@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -62,6 +63,20 @@ def write_json_atomic(path: str | PathLike[str], content: Any) -> Path:
     """
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return write_bytes_atomic(path, text.encode())
+
+
+def plain_json(value: Any) -> Any:
+    """Convert to JSON's own values: arrays and sequences become lists, NaN and infinity null.
+
+    >>> plain_json({"r": (20, float("nan"))})
+    {'r': [20, None]}
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def unfinished(folder: Path, prefix: str) -> Path:

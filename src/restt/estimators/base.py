@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor
@@ -22,7 +22,7 @@ from restt._common.ranks import read_group
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
 from restt.estimators.streams import Sample
-from restt.estimators.tables import Examples, read_sample_weight, read_x
+from restt.estimators.tables import Examples, read_sample_weight, read_values, read_x
 from restt.estimators.targets import Labels, Values
 
 Given = ParamSpec("Given")
@@ -266,3 +266,15 @@ class BaseResTT(BaseEstimator):
         if "module_" in state and state["module_"].device.type != "cpu":
             state["module_"] = copy.deepcopy(state["module_"]).cpu()
         return state
+
+
+class ValuePredictions(RegressorMixin):
+    """Targets (B,) or (B, O) of a regression."""
+
+    def _read_y(self, y: Any) -> np.ndarray:
+        return read_values(y, self)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

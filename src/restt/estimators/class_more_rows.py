@@ -6,22 +6,29 @@ anew from all rows, brought into an order that depends on what they hold alone: 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import log_softmax
 from scipy.stats import ttest_ind_from_stats
 
 from restt.estimators.class_rows import ClassRows, ClassSettings
-from restt.estimators.classes import new_labels
-from restt.estimators.columns import Column, levels_beside, read_numbers, sorted_levels
+from restt.estimators.classes import new_labels, row_losses
+from restt.estimators.columns import Column, levels_beside, read_numbers
 from restt.estimators.gradient import member_outputs
-from restt.estimators.more_rows import UNLIKELY, ScalesWarning, learned_anew, may_miss, recoded, with_new_levels
+from restt.estimators.more_rows import (
+    added_levels,
+    check_room,
+    learned_anew,
+    may_miss,
+    recoded,
+    warn_if_unlikely,
+    with_new_levels,
+)
 from restt.estimators.selection import Average, Selected, device_of
 from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels, class_numbers
+from restt.features.levels import sorted_levels
 from restt.prior.gp import Process
 from restt.prior.rows import FitRows
 
@@ -41,11 +48,7 @@ def select_more(given: Examples, model: ResTTClassifier, refit_scales: bool) -> 
             f"{settings.most_rows} rows, trained by gradients, or read from a file (a pickle has them); fit it again "
             "on all rows"
         )
-    if len(seen) + len(given) > settings.most_rows:
-        raise ValueError(
-            f"partial_fit holds at most {settings.most_rows} rows, got {len(given)} beside the {len(seen)} it has: "
-            "fit again on all of them"
-        )
+    check_room(len(seen), len(given), settings.most_rows)
     first, before = average.kernels.rows.columns, model.encoding_.columns
     most = levels_beside(len(first), settings.most_levels, settings.most_states)
     grown = (with_new_levels(column, given.table, n, most) for n, column in enumerate(before))
@@ -55,7 +58,7 @@ def select_more(given: Examples, model: ResTTClassifier, refit_scales: bool) -> 
     numbers, labels = read_numbers(columns, given.table), class_numbers(given.y, model.classes_)
     known = recoded(numbers, columns, before)
     logits = member_outputs(model.module_, model.encoding_, known, model.precision_).mean(axis=0)
-    losses = -log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
+    losses = row_losses(logits, labels)
     odds = probability_of(losses, model.target_.row_weights(given.y, given.weights), average.row_losses)
     rows = FitRows.of(
         np.concatenate([recoded(seen.numbers, before, columns), numbers]),
@@ -72,13 +75,7 @@ def select_more(given: Examples, model: ResTTClassifier, refit_scales: bool) -> 
         average, found = Average.learned(merged, model, rows.seed)
         selected = average.conditioned(merged, rows.numbers, rows.weights, target, found)
     else:
-        if odds < UNLIKELY:
-            warnings.warn(
-                f"the new rows are unlikely under the first fit (probability {max(odds, 1e-300):.1g}): "
-                "partial_fit(X, y, refit_scales=True) learns it anew",
-                ScalesWarning,
-                stacklevel=4,
-            )
+        warn_if_unlikely(odds)
         selected = _with_rows(average, first, columns, rows, model, target)
     return replace(selected, average=average.kept(), rows=rows), odds
 
@@ -92,10 +89,7 @@ def _with_rows(
     target: Labels,
 ) -> Selected:
     """The first fit's average given all rows, numbered by columns that may have more levels than it had."""
-    levels = [
-        (0, 0) if column.levels is None else (len(old.levels or ()), len(column.levels) - len(old.levels or ()))
-        for old, column in zip(first, columns, strict=True)
-    ]
+    levels = added_levels(first, columns)
     processes = average.kernels.processes
     kernel = next(iter(processes.values())).kernel.with_levels(levels)
     content = rows.numbers, rows.targets[:, 0].astype(np.int64), rows.weights

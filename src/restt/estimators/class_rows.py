@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from torch import Tensor
 
-from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
+from restt.estimators.columns import Column, levels_beside, read_numbers
 from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels
 from restt.prior import Settings as PriorSettings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassSettings:
-    """How candidates are fitted, judged and averaged. Tests shrink it; users choose among a few by ``effort``.
+    """Settings by which candidates are fitted, judged and averaged. Tests shrink it; users choose some by ``effort``.
 
     Numbers without another source are those of 0.8, chosen on the tables of docs/table_choices.md.
     """
@@ -168,14 +168,8 @@ class ClassRows:
     def read(cls, given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> ClassRows:
         """Merge equal rows of a table, and fit columns and sites to them."""
         settings = ClassSettings.of_effort(parameters.effort)
-        columns = fit_columns(
-            given.table,
-            given.weights,
-            parameters.categorical_features,
-            parameters.handle_unknown,
-            parameters.handle_missing,
-            most_levels=levels_beside(given.table.width, settings.most_levels, settings.most_states),
-        )
+        most = levels_beside(given.table.width, settings.most_levels, settings.most_states)
+        columns = parameters._fit_columns(given, most)
         numbers, labels = read_numbers(columns, given.table), np.searchsorted(target.classes, given.y)
         return cls.of(columns, numbers, labels, given.weights, parameters, target, seed)
 
@@ -226,7 +220,7 @@ class ClassRows:
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.shares)
 
     @cached_property
@@ -247,12 +241,12 @@ class ClassRows:
 
     @property
     def searches(self) -> int:
-        """How often a kernel is learned: by every fold and by all rows, once where there is one fold."""
+        """Number of times that a kernel is learned: by every fold and by all rows, once where there is one fold."""
         return 1 if len(self.parts) == 1 else len(self.parts) + 1
 
     @property
     def learned(self) -> int:
-        """How many rows hyper-parameters are learned on."""
+        """Number of rows that hyper-parameters are learned on."""
         own = self.settings
         return int((min(own.learning_pairs, own.learning_entries / len(self.sites)) / self.searches) ** 0.5)
 
@@ -342,12 +336,10 @@ def pieces(
     table: np.ndarray,  # (B, N), with the same row at most once for each class
     weights: np.ndarray,  # (B,)
     folds: int,
-    disagreeing: float = 0.1,
 ) -> np.ndarray:  # (B,)
     """Among how many folds each row is shared out: one, or where equal rows disagree as many as it stands for.
 
-    They do where the share ``disagreeing`` of those that are not alone, by weight, is beside an equal row of another
-    class.
+    They do where a tenth of those that are not alone, by weight, is beside an equal row of another class.
 
     >>> pieces(np.array([[1.0], [1.0], [2.0], [3.0]]), np.array([7.0, 3.0, 2.0, 1.0]), 5).tolist()
     [5, 3, 2, 1]
@@ -357,6 +349,6 @@ def pieces(
     _, cell = distinct(table)
     disagrees = np.bincount(cell)[cell] > 1
     alone = ~disagrees & (weights < 2)
-    if weights[disagrees].sum() <= disagreeing * weights[~alone].sum():
+    if weights[disagrees].sum() <= 0.1 * weights[~alone].sum():
         return np.ones(len(weights), dtype=int)
     return np.clip(np.floor(weights), 1, folds).astype(int)

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt.estimators.class_rows import ClassRows
+from restt.estimators.gradient import unless_equal
 from restt.estimators.settings import CHAIN_GRADE, Settings
 from restt.module import ResTT
 from restt.prior import Site
 from restt.train import Penalty, TrainConfig, train
-from restt.train.runs import working_copy
+from restt.train.runs import joined, working_copy
 
 
 def line_matrices(
@@ -152,7 +153,7 @@ class Trains:
         """Cores of the folds' trains under a penalty, trained on with all rows: fewer of them where rows are many."""
         own, device, matrices = rows.settings, self.device, self.matrices
         runs = int(np.clip(own.folds * own.step_rows // len(rows), 1, len(self.rows.parts)))
-        module = _joined([self.modules[penalty, fold] for fold in range(runs)]).to(device.device)
+        module = joined([self.modules[penalty, fold] for fold in range(runs)]).to(device.device)
         batch = None if len(rows) <= own.step_rows else own.batch
         epochs = own.refining_steps
         if batch is not None:
@@ -164,17 +165,6 @@ class Trains:
         _train(module, vectors, rows, penalties, None, own.refining_rate, epochs, batch, device, self.seed)
         widths = [site.width for site in rows.sites]
         return [cores_over_states(module, run, matrices, widths) for run in range(runs)]
-
-
-@torch.no_grad()
-def _joined(parts: Sequence[ResTT]) -> ResTT:
-    """Modules of one run and shape as the runs of one."""
-    like = parts[0]
-    shape = like.sites, list(like.feature_dims), like.bond_dim, like.outputs
-    made = ResTT(*shape, bias=True, runs=len(parts), dtype=like.dtype)
-    for name, parameter in made.named_parameters():
-        parameter.copy_(torch.cat([part.get_parameter(name) for part in parts]))
-    return made
 
 
 def _train(
@@ -199,8 +189,7 @@ def _train(
         penalty=Penalty(chain=[CHAIN_GRADE * penalty for penalty in penalties], linear=penalties, head=penalties),
         seed=seed,
     )
-    weights = None if bool((rows.weights == rows.weights[0]).all()) else rows.weights
-    labels = torch.from_numpy(rows.labels)
+    labels, weights = torch.from_numpy(rows.labels), unless_equal(rows.weights)
     with fitting_threads(device.step_work):
         for _ in train(module, vectors, labels, config=config, sample_weight=weights, subset=subset):
             pass

@@ -1,4 +1,4 @@
-"""What both classifiers share: labels and their weights, probabilities from logits, log-loss and temperature."""
+"""Parts of both classifiers: labels and their weights, probabilities from logits, log-loss and temperature."""
 
 from __future__ import annotations
 
@@ -108,8 +108,12 @@ def log_loss(
     >>> round(float(log_loss(np.log([[0.8, 0.2]]), np.array([0]), np.ones(1))), 3)
     0.223
     """
-    own = log_softmax(logits, axis=-1)[..., np.arange(len(labels)), labels]
-    return np.asarray(-(own @ weights) / weights.sum())
+    return np.asarray((row_losses(logits, labels) @ weights) / weights.sum())
+
+
+def row_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:  # (…, B, K), (B,) -> (…, B)
+    """-log softmax at each row's class."""
+    return -log_softmax(logits, axis=-1)[..., np.arange(len(labels)), labels]
 
 
 def fitted_temperature(

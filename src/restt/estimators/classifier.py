@@ -106,25 +106,6 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     }
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : table of shape (B, C)
-            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
-        y : (B,) labels
-        sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
-            they sum to less than one row a column, and where most rows are exact copies of others.
-
-        Returns
-        -------
-        self
-        """
-        return self._fitted(X, y, sample_weight)
-
-    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, refit_scales: bool = False
     ) -> Self:
@@ -218,7 +199,7 @@ def _shares(candidates: dict[str, tuple[float, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class WideSettings:
-    """How tables of many columns and rows are trained: the numbers of 0.2, chosen on MNIST's training images.
+    """Settings of trainings on many columns and rows: the numbers of 0.2, chosen on MNIST's training images.
 
     Kernels of so many columns take too long and learn little beyond straight lines; images are such tables.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from html import escape
@@ -12,11 +13,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from restt._common.compat_sklearn import Interval, StrOptions
+from restt._common.compat_sklearn import Interval, StrOptions, fit_context
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
-from restt.estimators.columns import chosen_columns
+from restt.estimators.columns import Column, chosen_columns, fit_columns
 from restt.estimators.settings import TRAINING
 from restt.estimators.tables import Examples
 from restt.prior import Settings
@@ -79,6 +80,29 @@ class ClosedForm(BaseResTT):
         cls._refuse_training(parameters)
         return super().__new__(cls)
 
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : table of shape (B, C)
+            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
+        y : (B,) labels of a classifier, (B,) or (B, O) targets of a regressor
+        sample_weight : (B,), optional
+            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
+            they sum to less than one row a column, and where most rows are exact copies of others.
+
+        Returns
+        -------
+        self
+        """
+        return self._fitted(X, y, sample_weight)
+
+    @abstractmethod
+    def _fitted(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Fit to these rows whatever was fitted before."""
+
     def set_params(self, **params: Any) -> Self:
         """Set parameters; TypeError for one that only a trained estimator has."""
         self._refuse_training(params)
@@ -93,6 +117,10 @@ class ClosedForm(BaseResTT):
                 f"{cls.__name__} is fitted in closed form and has no parameter {wrong[0]!r}: "
                 f"{cls._trained} is the same model trained by gradients"
             )
+
+    def _fit_columns(self, given: Examples, most_levels: int) -> tuple[Column, ...]:
+        kinds = self.categorical_features, self.handle_unknown, self.handle_missing
+        return fit_columns(given.table, given.weights, *kinds, most_levels=most_levels)
 
     def _read_rows(self, X: Any, y: Any, sample_weight: Any) -> Examples:
         """The rows of positive weight; warnings where they are odd, errors where they cannot be solved."""
@@ -123,7 +151,8 @@ def warn_of_odd_rows(given: Examples, categorical: Collection[int]) -> None:
             stacklevel=6,
         )
     copies = len(given) - len(np.unique(_contents(given, categorical)))
-    if 2 * copies > len(given) and _possible_rows(given, categorical) > len(given):
+    # Where values of the columns and of y make few different rows, copies are no accident.
+    if 2 * copies > len(given) and math.prod(len(np.unique(c)) for c in _columns(given, categorical)) > len(given):
         warnings.warn(
             f"{copies} of {len(given)} rows are exact copies, in X and y, of others; a copy counts as a row seen "
             "twice: drop duplicates unless each was observed",
@@ -139,11 +168,6 @@ def _contents(given: Examples, categorical: Collection[int]) -> np.ndarray:  # (
         found = (found ^ codes) * _PRIME
         found ^= found >> np.uint64(29)
     return found
-
-
-def _possible_rows(given: Examples, categorical: Collection[int]) -> int:
-    """How many different rows the values of the columns and of y could make: with few, copies are no accident."""
-    return math.prod(len(np.unique(codes)) for codes in _columns(given, categorical))
 
 
 def _columns(given: Examples, categorical: Collection[int]) -> Iterator[np.ndarray]:  # (B,) each

@@ -14,7 +14,7 @@ import numpy as np
 
 from restt._common.errors import shown
 from restt.estimators.tables import Table
-from restt.features.levels import Level, code_column, read_level
+from restt.features.levels import Level, code_column, read_level, sorted_levels
 
 # With handle_unknown="other", levels with less than this share of the rows' weight are learned as one state, "other".
 # It bounds a column to 100 levels, and with it the width to which the site vectors of every column are padded.
@@ -189,11 +189,6 @@ def _level_weights(values: np.ndarray, weights: np.ndarray) -> tuple[dict[Level,
     return totals, absent
 
 
-def sorted_levels(levels: set[Level]) -> tuple[Level, ...]:
-    """Numbers in order, then text in order."""
-    return tuple(sorted(levels, key=lambda level: (isinstance(level, str), level)))
-
-
 def chosen_columns(name: str, given: Any, table: Table) -> list[int]:
     """Column numbers from names, numbers or a mask; none for None. ``name`` is the parameter's, for errors."""
     if given is None:
@@ -223,7 +218,7 @@ def chosen_columns(name: str, given: Any, table: Table) -> list[int]:
 
 
 def site_columns(site_order: Any, table: Table) -> list[int]:
-    """Which column each site reads."""
+    """Place of the column that each site reads."""
     if isinstance(site_order, str):
         return list(range(table.width))
     order = chosen_columns("site_order", site_order, table)

@@ -72,12 +72,12 @@ class Encoding:
 
     @cached_property
     def categorical(self) -> Tensor:  # (N,) bool
-        """Which sites read a column of categories."""
+        """Mask of the sites that read a column of categories."""
         return torch.tensor([column.levels is not None for column in self.sites])
 
     @cached_property
     def missing_states(self) -> Tensor:  # (N,)
-        """Which entry of a site's vector stands for a missing value, the last one; -1 where fit saw none."""
+        """Entry of a site's vector that stands for a missing value, the last one; -1 where fit saw none."""
         states = zip(self.widths, self.sites, strict=True)
         return torch.tensor([width - 1 if column.missing else -1 for width, column in states])
 

@@ -220,7 +220,7 @@ def _check_prior(estimator: Any, spread: Predictive) -> None:
 
 
 def _check_states(encoding: Encoding, kernel: Kernel) -> list[int]:
-    """How many states each column has; ValueError where the kernel was not made for them."""
+    """Number of states of each column; ValueError where the kernel was not made for them."""
     places = [list(encoding.order).index(n) for n in range(len(encoding.columns))]
     widths = [encoding.widths[place] for place in places]
     states = [site.width for site in kernel.sites]

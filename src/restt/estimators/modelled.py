@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Modelled:
 
     @classmethod
     def scaled(cls, y: np.ndarray, weights: np.ndarray) -> tuple[Modelled, np.ndarray]:
-        """From y (B,) or (B, O) and weights (B,): the target, its model scale not yet chosen, and y (B, O) divided."""
+        """Make the target of y (B,) or (B, O), its model scale not yet chosen, and divide y (B, O)."""
         values = y.reshape(len(y), -1)
         exponents = binary_exponents(np.abs(values).max(axis=0))
         exponents = np.where(np.abs(exponents) > ORDINARY_EXPONENT, exponents, 0)
@@ -45,10 +45,6 @@ class Modelled:
     def divided(self, y: np.ndarray) -> np.ndarray:  # (B, O)
         """Other rows' y (B,) or (B, O) as the ``model`` scale sees it."""
         return _divided(y.reshape(len(y), -1), self.exponents, self.constant)
-
-    def of(self, model: Warp) -> Modelled:
-        """Target on another model scale."""
-        return replace(self, model=model)
 
     @property
     def outputs(self) -> int:

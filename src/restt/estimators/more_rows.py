@@ -45,11 +45,7 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
             "saved without them as they are too large for its file (a pickle has them); fit it again on all rows"
         )
     settings = Settings.of_effort(model.effort)
-    if len(seen) + len(given) > settings.exact_rows:
-        raise ValueError(
-            f"partial_fit holds at most {settings.exact_rows} rows, got {len(given)} beside the {len(seen)} it has: "
-            "fit again on all of them"
-        )
+    check_room(len(seen), len(given), settings.exact_rows)
     before = model.encoding_.columns
     columns = tuple(with_new_levels(column, given.table, n) for n, column in enumerate(before))
     if refit_scales:
@@ -73,26 +69,41 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
         table = FitTable(columns, whole, targets, weights)
         fitted = fit_prior(table, model, settings, names, seen.seed)
     else:
-        if odds < UNLIKELY:
-            warnings.warn(
-                f"the new rows are unlikely under the scales of the first fit (probability {max(odds, 1e-300):.1g}): "
-                "partial_fit(X, y, refit_scales=True) learns them anew",
-                ScalesWarning,
-                stacklevel=4,
-            )
-        added = [
-            (0, 0) if column.levels is None else (len(old.levels or ()), len(column.levels) - len(old.levels or ()))
-            for old, column in zip(before, columns, strict=True)
-        ]
+        warn_if_unlikely(odds)
         bond = model.bond_dim if isinstance(model.bond_dim, str) else int(model.bond_dim)
         rows = FitRows.of(whole, targets, weights, seen.seed, seen.tail)
-        kernel = spread.kernel.with_levels(added)
+        kernel = spread.kernel.with_levels(added_levels(before, columns))
         fitted = condition_on(spread, kernel, target.model, rows, tuple(names), bond_dim=bond, settings=settings)
         table = FitTable(columns, rows.numbers, rows.targets, rows.weights)
     found = solved(fitted, table, target, settings, read_device(model.device, 0.0))
     spent = {"effort": model.effort, "seconds": round(time.monotonic() - began, 2)}
     judged = {"rows_before": len(seen), "probability_of_new_rows": odds}
     return replace(found, report=FitReport(spent | found.report | judged))
+
+
+def check_room(seen: int, given: int, most: int) -> None:
+    """Raise ValueError where old and new rows are more than a model may be conditioned on."""
+    if seen + given > most:
+        raise ValueError(
+            f"partial_fit holds at most {most} rows, got {given} beside the {seen} it has: fit again on all of them"
+        )
+
+
+def warn_if_unlikely(odds: float) -> None:
+    """Give a :class:`ScalesWarning` where new rows of this probability do not look like those of the first fit."""
+    if odds < UNLIKELY:
+        warnings.warn(
+            f"the new rows are unlikely under the first fit (probability {max(odds, 1e-300):.1g}): "
+            "partial_fit(X, y, refit_scales=True) learns its scales anew",
+            ScalesWarning,
+            stacklevel=5,
+        )
+
+
+def added_levels(before: Sequence[Column], columns: Sequence[Column]) -> list[tuple[int, int]]:
+    """Place and number of the levels of each column that came later, as a kernel takes them."""
+    counts = [(len(old.levels or ()), len(column.levels or ())) for old, column in zip(before, columns, strict=True)]
+    return [(place, count - place) for place, count in counts]
 
 
 def with_new_levels(column: Column, table: Table, index: int, most: int = MOST_LEVELS) -> Column:
@@ -145,6 +156,6 @@ def _plausible(targets: np.ndarray, seen: FitRows) -> np.ndarray:  # (K,)
         warnings.warn(
             f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return kept

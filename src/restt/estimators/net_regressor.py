@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
 
 from restt._common.compat_sklearn import StrOptions, fit_context
-from restt.estimators.base import of_one_fit
+from restt.estimators.base import ValuePredictions, of_one_fit
 from restt.estimators.net import BaseNet
-from restt.estimators.tables import read_values
 from restt.estimators.targets import Values
 
 
-class ResTTNetRegressor(RegressorMixin, BaseNet):
+class ResTTNetRegressor(ValuePredictions, BaseNet):
     """Regression by a residual tensor train over the columns of a table, trained by gradients: the paper's model.
 
     One column is one site. A column of numbers becomes hat functions, a column of categories (a text or category type
@@ -136,17 +133,9 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         mean = self.target_.decode(members.mean(axis=0))
         return (mean, self.target_.decode_spread(members.std(axis=0))) if return_std else mean
 
-    def _read_y(self, y: Any) -> np.ndarray:
-        return read_values(y, self)
-
     def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None = None) -> Values:
         return Values.fit(y, weights)
 
     @property
     def _loss(self) -> str:
         return "mse" if self.loss == "auto" else self.loss
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,16 @@ from restt import prior
 from restt._common.devices import available_memory, gibibytes, read_device
 from restt.diagonal import DiagonalTT
 from restt.estimators.closed import FitReport
-from restt.estimators.columns import Column, fit_columns, read_numbers
+from restt.estimators.columns import Column, read_numbers
 from restt.estimators.compact import prior_bases, state_positions
 from restt.estimators.encoding import Encoding, site_covariances, with_rare_unseen, with_site_means
 from restt.estimators.modelled import Modelled
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
 from restt.estimators.tables import Examples
-from restt.init import undrawn
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
 from restt.prior.rows import FitRows, drop_implausible_targets, ordinary_range
+from restt.train.runs import joined
 
 if TYPE_CHECKING:
     from restt.estimators.regressor import ResTTRegressor
@@ -82,15 +83,9 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
             f"X has {given.table.width} columns and the closed form takes up to {MOST_COLUMNS}: select columns, or use "
             f"{parameters._trained}"
         )
-    columns = fit_columns(
-        given.table,
-        given.weights,
-        parameters.categorical_features,
-        parameters.handle_unknown,
-        parameters.handle_missing,
-        most_levels=MOST_LEVELS if len(given) <= settings.exact_rows else MOST_LEVELS_REFINED,
-    )
-    refined, widest = len(given) > settings.exact_rows, max(columns, key=lambda column: column.states)
+    refined = len(given) > settings.exact_rows
+    columns = parameters._fit_columns(given, MOST_LEVELS_REFINED if refined else MOST_LEVELS)
+    widest = max(columns, key=lambda column: column.states)
     if refined and widest.states > WIDEST_REFINED:
         raise ValueError(
             f"X has {len(given)} rows and {widest.label} {widest.states} categories; in a table of more than "
@@ -111,12 +106,12 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
 
 def solved(fitted: prior.Fitted, table: FitTable, target: Modelled, settings: Settings, device: torch.device) -> Solved:
     """Convert a fitted prior to an estimator's attributes."""
-    encoding = with_site_means(_encoding(table.columns, fitted), table.numbers, table.weights)
+    encoding = encoding_of(table.columns, fitted.order, fitted.sites, table.numbers, table.weights)
     return Solved(
         with_run(fitted.module).to(device),
         encoding,
         site_covariances(encoding, table.numbers, table.weights),
-        target.of(fitted.warp),
+        replace(target, model=fitted.warp),
         fitted.predictive,
         fitted.prior,
         _report(fitted, table, settings),
@@ -182,7 +177,7 @@ def _solve_sample(
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, settings.solved_rows, np.random.default_rng(seed))
     fitted = fit_prior(table.take(sample), parameters, settings, names, seed, dense=True)
-    encoding = with_site_means(_encoding(table.columns, fitted), table.numbers, table.weights, device)
+    encoding = encoding_of(table.columns, fitted.order, fitted.sites, table.numbers, table.weights, device)
     covariances = site_covariances(encoding, table.numbers, table.weights, device)
     rows = Rows(state_positions(encoding, numbers), torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
     start = with_run(fitted.module)
@@ -212,7 +207,7 @@ def _solve_sample(
         refined.module.to("cpu" if parameters.device == "auto" else device),
         encoding,
         covariances,
-        target.of(fitted.warp.smeared(residuals, seen.weights)),
+        replace(target, model=fitted.warp.smeared(residuals, seen.weights)),
         spread,
         fitted.prior,
         FitReport(
@@ -286,18 +281,20 @@ def _check_fits(columns: tuple[Column, ...], rows: int, solved: int, settings: S
         )
 
 
-def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:
-    """The prior's states as the estimators' encoding: hats at its knots, one-hot levels, the missing state last."""
-    hats, shift, scale = prior.hat_map(fitted.sites)
-    return Encoding(columns, fitted.order, hats, shift, scale, shift.clone(), None)
+def encoding_of(
+    columns: tuple[Column, ...],
+    order: tuple[int, ...],
+    sites: Sequence[prior.Site],  # in this order
+    numbers: np.ndarray,  # (B, C)
+    weights: np.ndarray,  # (B,)
+    device: torch.device | None = None,
+) -> Encoding:
+    """Encode columns as the states of a prior's sites: hats at knots, one-hot levels, the missing state last."""
+    hats, shift, scale = prior.hat_map(sites)
+    encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
+    return with_site_means(encoding, numbers, weights, device)
 
 
-@torch.no_grad()
 def with_run(module: ResTT | DiagonalTT) -> Any:
     """The module with a runs axis of one, as every estimator's has."""
-    if isinstance(module, DiagonalTT):
-        return module.with_runs(1)
-    with undrawn():
-        made = ResTT(module.sites, module.feature_dims, module.bond_dim, module.outputs, runs=1, dtype=module.dtype)
-    made.load_state_dict({name: value[None] for name, value in module.state_dict().items()})
-    return made
+    return module.with_runs(1) if isinstance(module, DiagonalTT) else joined([module])

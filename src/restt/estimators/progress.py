@@ -22,7 +22,7 @@ except ImportError:
         """Stands in where scikit-learn has no callbacks."""
 
     def with_callbacks(method: Any) -> Any:
-        """Nothing to tear down."""
+        """Return the method as it is: there are no callbacks to tear down."""
         return method
 
 

@@ -21,6 +21,7 @@ from restt import chain
 from restt._common.devices import fitting_threads
 from restt.estimators.compact import Basis, change_basis, interpolated, state_bases
 from restt.estimators.encoding import Encoding
+from restt.estimators.gradient import multiplication, unless_equal
 from restt.estimators.progress import shown_progress
 from restt.module import ResTT
 from restt.train import EpochRecord, Penalty, TrainConfig, train
@@ -179,12 +180,12 @@ def refine(
         rows.positions,
         rows.targets,
         config=config,
-        sample_weight=None if (rows.weights == rows.weights[0]).all() else rows.weights,
+        sample_weight=unless_equal(rows.weights),
         validation=(held.positions, held.targets, held.weights),
         feature_map=mapped,
     )
     with (
-        chain.precision("float32" if precision == "float64" else precision),
+        chain.precision(multiplication(precision)),
         fitting_threads(work * batch / len(rows) * len(factors)),
     ):
         history = list(shown_progress(records, epochs, verbose))

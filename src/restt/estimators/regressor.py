@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
 
 from restt._common.compat_sklearn import fit_context
-from restt.estimators.base import of_one_fit
+from restt.estimators.base import ValuePredictions, of_one_fit
 from restt.estimators.closed import ClosedForm
 from restt.estimators.encoding import with_rare_unseen
 from restt.estimators.gradient import member_outputs
@@ -18,12 +16,11 @@ from restt.estimators.modelled import Distribution
 from restt.estimators.more_rows import solve_more
 from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
-from restt.estimators.tables import read_values
 from restt.prior import Warp
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ResTTRegressor(RegressorMixin, ClosedForm):
+class ResTTRegressor(ValuePredictions, ClosedForm):
     """Regression by a residual tensor train over the columns of a table, in closed form.
 
     One column is one site. A column of numbers becomes hat functions, a column of categories (a text or category type
@@ -125,30 +122,6 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
     fit_rows_ = None  # in a model that was saved without them
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : table of shape (B, C)
-            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
-        y : (B,) or (B, O) targets
-        sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
-            they sum to less than one row a column, and where most rows are exact copies of others.
-
-        Returns
-        -------
-        self
-        """
-        made = self._for_a_fit()
-        given = made._read_rows(X, y, sample_weight)
-        names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))
-        made._take_over(solve(given, made, names, made._new_seed()))
-        self._become(made)
-        return self
-
-    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, refit_scales: bool = False) -> Self:
         """Condition the fitted model on more rows, or fit it where it is not fitted.
 
@@ -178,10 +151,18 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         90
         """
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, sample_weight)
+            return self._fitted(X, y, sample_weight)
         made = self._for_a_fit()
         given = made._read_examples(X, y, sample_weight, reset=False)
         made._take_over(solve_more(given, made, refit_scales))
+        self._become(made)
+        return self
+
+    def _fitted(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        made = self._for_a_fit()
+        given = made._read_rows(X, y, sample_weight)
+        names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))
+        made._take_over(solve(given, made, names, made._new_seed()))
         self._become(made)
         return self
 
@@ -242,11 +223,3 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         if isinstance(self.spread_, SavedSpread):
             return self.spread_.shrunk(outputs, numbers), numbers
         return outputs, with_rare_unseen(self.encoding_, numbers)
-
-    def _read_y(self, y: Any) -> np.ndarray:
-        return read_values(y, self)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
@@ -24,10 +23,10 @@ from restt.diagonal import DiagonalTT
 from restt.estimators.class_kernels import Kernels, LogitSum, Searched
 from restt.estimators.class_rows import ClassRows
 from restt.estimators.class_trains import Trains
-from restt.estimators.classes import log_loss
+from restt.estimators.classes import log_loss, row_losses
 from restt.estimators.columns import read_numbers
-from restt.estimators.encoding import Encoding, with_site_means
-from restt.estimators.posterior import with_run
+from restt.estimators.encoding import Encoding
+from restt.estimators.posterior import encoding_of, with_run
 from restt.estimators.settings import Settings, settle
 from restt.estimators.tables import Examples
 from restt.estimators.targets import Labels, class_numbers
@@ -37,7 +36,7 @@ from restt.prior.fitting import side_by_side
 from restt.prior.laplace import LogitPosterior
 from restt.prior.rounding import residual_module
 from restt.prior.rows import FitRows
-from restt.prior.sites import hat_map
+from restt.train.runs import joined
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
@@ -83,7 +82,7 @@ class Judged:
         """Mean and standard deviation of the log-loss of an average over held-out rows, and their number."""
         rows, chosen = self.rows, self.rows.judged
         logits = np.tensordot(weights, self.logits[:, chosen], 1)
-        losses = -log_softmax(logits, axis=1)[np.arange(len(logits)), rows.labels[chosen]]
+        losses = row_losses(logits, rows.labels[chosen])
         shares = rows.weights[chosen] / rows.weights[chosen].sum()
         mean = float(shares @ losses)
         return mean, float(np.sqrt(shares @ (losses - mean) ** 2)), len(losses)
@@ -98,7 +97,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """What the candidates of a fit have learned, and their weights in the average."""
+    """Learned candidates of a fit and their weights in the average."""
 
     kernels: Kernels
     trains: Trains
@@ -130,7 +129,7 @@ class Average:
         return found_average, found
 
     def kept(self) -> Average:
-        """What conditioning on more rows needs, without the rows where no train has a share."""
+        """Reduce the average to what conditioning on more rows needs, without the rows where no train has a share."""
         rows = self.kernels.rows.first(1)
         trains = Trains(self.trains.rows, self.trains.device, self.trains.seed, self.trains.modules)
         if not self.weights[len(self.names) - len(self.penalties) :].any():
@@ -170,11 +169,9 @@ class Average:
         else:
             shares = dict(zip(self.penalties, weights[first:].tolist(), strict=True))
             module = _averaged(_members(rows, self.order, solved, products, self.trains, shares), device)
-        hats, shift, scale = hat_map([rows.sites[n] for n in self.order])
-        encoding = Encoding(rows.columns, self.order, hats, shift, scale, shift.clone(), None)
         return Selected(
             module,
-            with_site_means(encoding, table, row_weights),
+            encoding_of(rows.columns, self.order, [rows.sites[n] for n in self.order], table, row_weights),
             target,
             precision,
             dict(zip(self.names, zip(self.losses, weights.tolist(), strict=True), strict=True)),
@@ -309,7 +306,6 @@ def _members(
     return [(cores, weight / used) for cores, weight in members]
 
 
-@torch.no_grad()
 def _averaged(members: Sequence[tuple[list[Tensor], float]], device: Settings) -> ResTT:
     """The members as runs of one module, each scaled so that the plain mean is the average."""
     bond = max(core.shape[2] for cores, _ in members for core in cores[:-1]) if len(members[0][0]) > 1 else 1
@@ -318,8 +314,4 @@ def _averaged(members: Sequence[tuple[list[Tensor], float]], device: Settings) -
         last = cores[-1] * (weight * len(members))
         inner = [torch.nn.functional.pad(core, (0, bond - core.shape[2])) for core in cores[:-1]]
         parts.append(residual_module([*inner, last]))
-    shape = (parts[0].sites, list(parts[0].feature_dims), bond, parts[0].outputs)
-    module = ResTT(*shape, runs=len(parts), dtype=device.dtype, device=device.device)
-    for name, parameter in module.named_parameters():
-        parameter.copy_(torch.stack([part.get_parameter(name) for part in parts]))
-    return module
+    return joined(parts).to(device.device, device.dtype)

@@ -254,7 +254,7 @@ def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
             f"y must hold numbers, got dtype {dtype}: make a number of it, such as the days since some date"
         )
     try:
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
+        values = check_array(y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y", estimator=estimator)
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise

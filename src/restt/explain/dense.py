@@ -100,7 +100,7 @@ class DenseMoments:
 
     @property
     def ends(self) -> Tensor:  # (D, D, D)
-        """For each output the moment behind the last site that picks its square."""
+        """Moment behind the last site that picks the square of each output."""
         return torch.diag_embed(torch.eye(self.train[-1].shape[-1]).to(self.train[-1]))
 
     @cached_property

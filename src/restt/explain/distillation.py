@@ -129,7 +129,7 @@ def distil(
 
 
 def _between(count: int, columns: int, points: int, rng: np.random.Generator) -> np.ndarray:  # (P, C) rows of the table
-    """For each point and column the row it is from: one of two, the number of columns of each uniform."""
+    """Row that each point has each column from: one of two, the number of columns of each uniform."""
     first, second = rng.integers(0, count, (2, points, 1))
     size = rng.integers(0, columns + 1, (points, 1))
     return np.where(rng.random((points, columns)).argsort(1).argsort(1) < size, first, second)

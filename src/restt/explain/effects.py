@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,22 +40,18 @@ class Effect(Scaled):
     scale: str = "latent"
     latent: Effect | None = None
 
-    @cached_property
-    def _y(self) -> Effect:
+    def _in_units(self, link: Link) -> Effect:
         """g(base + effect) - g(base), g the link to y; its spread is that of the effect times the link's slopes."""
-        assert self.link is not None
-        if self.link.identical:
-            return replace(self, scale="y", latent=self)
         base = self.base.cpu().numpy()
         moved = base + self.values.cpu().numpy()
-        slopes = self.link.slopes(moved)
+        slopes = link.slopes(moved)
         spread = probability_deviations(self.subject, self.means, self.points, self.values, slopes)
         if spread is None:  # predictions depend on a latent value each, or on independent ones
             spread = torch.from_numpy(np.sqrt(slopes**2 @ (self.spread.cpu().numpy() ** 2)[..., None])[..., 0])
         return replace(
             self,
-            outputs=self.link.outputs(self.outputs),
-            values=torch.from_numpy(self.link(moved) - self.link(base[None])[0]).to(self.values),
+            outputs=link.outputs(self.outputs),
+            values=torch.from_numpy(link(moved) - link(base[None])[0]).to(self.values),
             spread=spread.to(self.spread),
             scale="y",
             latent=self,

@@ -19,8 +19,9 @@ Laplace approximation. In y's units it is that of the functional linearised at t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -160,9 +161,15 @@ class Scaled:
     latent: Any  # the result on the latent scale, of one in y's units
     link: Link | None
 
+    @abstractmethod
+    def _in_units(self, link: Link) -> Self:
+        """Convert a result on the latent scale to y's units, where these differ."""
+
     @cached_property
     def _y(self) -> Self:
-        raise NotImplementedError
+        assert self.link is not None
+        made: Any = self
+        return replace(made, scale="y", latent=self) if self.link.identical else self._in_units(self.link)
 
     def on(self, scale: str | None = None) -> Self:
         """Convert to the scale ``"y"`` (y's units, or probabilities) or ``"latent"``; by default y's units."""
@@ -268,14 +275,16 @@ def value_deviations(
     """
     if subject.posterior is None:
         return None
-    curved = link is not None and not link.identical
-    nodes, weights = legendre(NODES_OF_DEVIATIONS if curved else subject.nodes, torch.zeros(()).double())
+    curved = None if link is None or link.identical else link
+    count = subject.nodes if curved is None else NODES_OF_DEVIATIONS
+    nodes, weights = legendre(count, torch.zeros(()).double())
     parts = []
     for rows in subject.row_chunks(len(vectors), len(nodes)):
         way = vectors[rows] - start
         paths = subject.by_column(start), subject.by_column(way)
-        if link is not None and not link.identical:
-            parts.append(_linearised(subject, paths, link, nodes, weights, *along(subject, start, way, nodes.to(way))))
+        if curved is not None:
+            seen = along(subject, start, way, nodes.to(way))
+            parts.append(_linearised(subject, paths, curved, nodes, weights, *seen))
             continue
         given, centres = weights.expand(len(way), -1), torch.from_numpy(values[rows])
         found = [

@@ -79,18 +79,14 @@ class LocalExplanation(Scaled, Printed):
         """The error of a distilled model, see :class:`restt.explain.Distilled`; None for others."""
         return self.subject.error
 
-    @cached_property
-    def _y(self) -> LocalExplanation:
-        assert self.link is not None
-        if self.link.identical:
-            return replace(self, scale="y", latent=self)
-        base, predictions = self.link(self.base[None])[0], self.link(self.predictions)
-        given = self.subject, self.vectors, self.means, self.link, self.orders
+    def _in_units(self, link: Link) -> LocalExplanation:
+        base, predictions = link(self.base[None])[0], link(self.predictions)
+        given = self.subject, self.vectors, self.means, link, self.orders
         values, orders, error = aumann_shapley(*given, predictions - base)
         orders[:, 0] = base
         return replace(
             self,
-            outputs=self.link.outputs(self.outputs),
+            outputs=link.outputs(self.outputs),
             values=values,
             base=base,
             predictions=predictions,

@@ -41,7 +41,7 @@ def _nothing(local: Any) -> np.ndarray:  # (B, N, O) bool
 
 
 def waterfall(local: Any, output: int = 0, axes: Any = None, row: int = 0) -> Any:
-    """From the background's prediction to the row's, one bar per column, the largest on top."""
+    """Draw the way from the background's prediction to the row's, one bar per column, the largest on top."""
     row = check_int("row", row, minimum=0, maximum=len(local) - 1)
     o, axes = _start(local, output, axes, height=1.0 + 0.35 * min(BARS + 1, len(local.names)))
     values, grey = local.values[row, :, o], _nothing(local[row])[0, :, o]

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from restt.diagonal import DiagonalTT
 from restt.explain.sweeps import MEMORY, by_order, slices, whitening
-from restt.prior.functionals import without_each
+from restt.prior.gp import without_each
 
 
 @dataclass(frozen=True, eq=False)

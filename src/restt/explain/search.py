@@ -115,7 +115,7 @@ def _search_dense(search: Search, moments: DenseMoments, budget: int) -> None:
 
 
 def _remaining_duals(moments: DenseMoments, highest: int) -> list[Tensor]:
-    """For each n and number of sites chosen before it, the dual (left, left) of all admissible ways to go on.
+    """Duals (left, left) of all admissible ways to go on, for each n and number of sites chosen before it.
 
     Admissible are terms of three to ``highest`` sites in all. Where every order is, a term of three or more chosen
     sites may go on in any way, so one last entry stands for all larger numbers.

@@ -18,7 +18,7 @@ from torch import Tensor
 from restt._common.errors import check_int
 from restt.explain.links import link_of
 from restt.explain.shapley import along_paths
-from restt.explain.sobol import top_interactions
+from restt.explain.sobol import share_of, top_interactions
 from restt.explain.subject import Subject
 from restt.explain.tables import Printed, data_frame, records_of
 from restt.prior.functionals import posterior_draws, prior_covariances
@@ -145,8 +145,7 @@ def variance_shares(
     variance = deviation.square().mean(dim=0)
 
     def shares(parts: Tensor) -> np.ndarray:  # (B, K, D) -> (K, D)
-        covariance = torch.einsum("bkd,bd->kd", parts, deviation) / len(rows)
-        return torch.where(variance > 0, covariance / variance.where(variance > 0, 1.0), 0.0).cpu().numpy()
+        return share_of(torch.einsum("bkd,bd->kd", parts, deviation) / len(rows), variance).cpu().numpy()
 
     def of_sites(members: list[tuple[int, ...]]) -> Tensor:  # (B, K, D)
         return torch.stack([train.term({n: away[:, n] for n in sites}).mean(0) for sites in members], 1)

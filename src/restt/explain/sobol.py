@@ -67,10 +67,10 @@ def sobol_indices(model: Any, background: Any = None, max_order: int | None = No
     pairs = subject.in_columns(subject.in_columns(moments.pairs, 0), 1)
     parts = (pairs.diagonal().T, subject.in_columns(total, 0), orders, pairs)
     mean = subject.decide(means[None])[0]  # the output is affine in each of the independent sites
-    return SobolIndices(subject.names, subject.outputs, mean, variance, *(_share(part, variance) for part in parts))
+    return SobolIndices(subject.names, subject.outputs, mean, variance, *(share_of(part, variance) for part in parts))
 
 
-def _share(part: Tensor, whole: Tensor) -> Tensor:  # (…, D), (D,)
+def share_of(part: Tensor, whole: Tensor) -> Tensor:  # (…, D), (D,)
     """The ratio, 0 where nothing varies."""
     return torch.where(whole > 0, part / whole.where(whole > 0, 1.0), 0.0)
 
@@ -168,5 +168,5 @@ def top_interactions(
     for members, variance in sorted(search.variances.items(), key=lambda item: -float(item[1].sum()))[:k]:
         columns = tuple(sorted(subject.columns[site] for site in members))
         names = tuple(subject.names[column] for column in columns)
-        terms.append(Term(columns, names, variance, _share(variance, moments.variance)))
+        terms.append(Term(columns, names, variance, share_of(variance, moments.variance)))
     return TopInteractions(tuple(terms), subject.outputs, search.complete, search.bound, search.nodes)

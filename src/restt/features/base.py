@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from restt._common.errors import check_choice, shown
+from restt._common.files import plain_json
 
 MAPS: dict[str, type[FeatureMap]] = {}  # by name; every kind that has one adds itself
 
@@ -84,7 +85,7 @@ class FeatureMap(nn.Module, ABC):
         >>> features.Polynomial(degree=2).to_config()["parameters"]
         {'degree': 2, 'include_bias': True, 'outside': 'extrapolate'}
         """
-        values = {name: _plain(getattr(self, name)) for name in self.parameter_names}
+        values = {name: plain_json(getattr(self, name)) for name in self.parameter_names}
         return {"name": self.name, "parameters": values, "fitted": self._fitted}
 
     @classmethod
@@ -163,14 +164,6 @@ def from_config(config: dict[str, Any]) -> FeatureMap:
     if not isinstance(config, dict) or not {"name", "parameters", "fitted"} <= set(config):
         raise ValueError(f"config must be a dict with name, parameters and fitted, got {shown(config)}")
     return MAPS[check_choice("config['name']", config["name"], MAPS)].from_config(config)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def rows_of(values: Any) -> list[Any]:

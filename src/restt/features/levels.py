@@ -64,6 +64,11 @@ def distinct_levels(column: np.ndarray) -> tuple[Level, ...]:
     """The distinct values of a column (B,) without missing ones: numbers in order, then text in order."""
     values = np.unique(column) if column.dtype.kind != "O" else column
     levels = {level for level in (read_level(value) for value in values) if level is not None}
+    return sorted_levels(levels)
+
+
+def sorted_levels(levels: set[Level]) -> tuple[Level, ...]:
+    """Numbers in order, then text in order."""
     return tuple(sorted(levels, key=lambda level: (isinstance(level, str), level)))
 
 

@@ -36,7 +36,7 @@ class SignalRange:
 
     @property
     def phase(self) -> Phase:
-        """Where in the phase diagram this lies; of two that apply, the one further beyond its limit."""
+        """Phase of the phase diagram that this lies in; of two that apply, the one further beyond its limit."""
         exploding = self.log_growth / LARGEST_LOG_GROWTH
         vanishing = self.log_shrinkage / LARGEST_LOG_SHRINKAGE
         if max(exploding, vanishing) <= 1:

@@ -48,7 +48,7 @@ class Coded:
 
     @property
     def start(self) -> Tensor:  # (J, 1)
-        """What the products are before the first site."""
+        """Value of the products before the first site."""
         found = self.ones.new_ones(self.shape[0], 1)
         found[self._products + 1 :] = 0
         return found
@@ -176,7 +176,7 @@ def times(factor: Tensor | Coded, root: Tensor) -> Tensor | Coded:
 
 
 def start_of(factor: Tensor | Coded) -> Tensor:  # (J, 1)
-    """What products are before the first site."""
+    """Value of a factor's products before the first site."""
     return factor.start if isinstance(factor, Coded) else factor.new_ones(len(factor), 1)
 
 

@@ -60,7 +60,7 @@ class NumberColumns:
         return self.in_torch(parameters) if library is None else _Compiled.apply(parameters, self, library)
 
     def in_torch(self, parameters: Tensor) -> Tensor:  # (9, K) -> (K·I·I, 4)
-        """The same as :meth:`tables`, without the C function."""
+        """Make the tables of :meth:`tables` without the C function."""
         a, j, b, r, w, length, rough_length, share, mix = parameters[..., None, None]  # (K, 1, 1)
         place = self.value + mix[..., 0] * self._further
         far = place[:, :, None] - place[:, None, :]

@@ -73,7 +73,7 @@ class Objective:
 
     @property
     def starts(self) -> list[Tensor]:
-        """Where searches begin: the centre of the prior, and little noise with columns that all matter."""
+        """Starts of searches: the centre of the prior, and little noise with columns that all matter."""
         other, columns = self.centre.clone(), float(np.log(self.kernel.layout.varying))
         for name, value in (("noise", -3.0), ("smooth", -0.5), ("a", 0.5 - columns), ("j", 0.5 - columns)):
             other[GLOBAL.index(name)] = value

@@ -19,7 +19,6 @@ of the means μ elsewhere. A Shapley value is an integral of products along the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,8 +26,7 @@ from scipy.stats import gamma
 from torch import Tensor
 
 from restt.prior.gp import Process, Product, cholesky, product_covariance, without_each
-from restt.prior.mixture import Mixture
-from restt.prior.pairs import Rows
+from restt.prior.mixture import Conditioned, Mixture
 from restt.prior.predictive import Predictive
 from restt.prior.settings import learned_components
 from restt.prior.sites import rows_of
@@ -191,55 +189,39 @@ def posterior_draws(
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A process conditioned on inducing rows, and its share in the average."""
-
-    weight: float
-    process: Process
-    inducing: Rows
-    root: Tensor  # (M, M)
-    mean: Tensor | None  # (M, O): None where the average takes its covariance only
-
-
-def members_of(spread: Predictive) -> list[Member]:
-    """The members of a fitted model."""
-    return [Member(weight, process, spread.inducing, root, mean) for weight, process, root, mean in spread.members]
-
-
 @torch.no_grad()
-def with_centre(spread: Predictive) -> list[Member]:
+def with_centre(spread: Predictive) -> Mixture:
     """The members and the centre of the hyper-prior, which counts as many rows as in the stacking of members.
 
     Scales learned on a few dozen rows may miss what matters; under the centre all columns are alike.
     """
     settings, component = spread.settings, learned_components()[0]
     share = settings.stacking_rows / (settings.stacking_rows + spread.rows)
-    members = [
-        Member((1 - share) * one.weight, one.process, one.inducing, one.root, one.mean) for one in members_of(spread)
-    ]
     centre, _, _ = spread.kernel.layout.densities(component.densities, spread.thetas)
     process = Process(spread.kernel, centre, component, settings)
     noise = process.noise(spread.inducing, centre.new_zeros(len(spread.inducing)))
     lower = cholesky(process.covariance(spread.inducing), noise)
     root = torch.linalg.solve_triangular(lower, torch.eye(len(lower)).to(lower), upper=False)
-    return [*members, Member(share, process, spread.inducing, root, None)]
+    _, processes, roots, means = zip(*spread.members, (share, process, root, None), strict=True)
+    weights = np.append((1 - share) * spread.weights, share)
+    return Conditioned(spread.kernel, weights, spread.numbers, processes, roots, means)
 
 
 class Joint:
     """Rows whose joint covariance with others is asked for."""
 
     @torch.no_grad()
-    def __init__(self, members: Sequence[Member], numbers: np.ndarray) -> None:  # (B, C)
-        self.members, self.rows = members, rows_of(members[0].process.kernel.sites, numbers)
+    def __init__(self, posterior: Mixture, numbers: np.ndarray) -> None:  # (B, C)
+        self.members, self.rows = list(posterior.members), rows_of(posterior.kernel.sites, numbers)
         self.known: list[Tensor] = []  # of each member W k_Z, (M, B)
-        means, total = [], sum(one.weight for one in members if one.mean is not None)
-        for one in members:
-            cross = one.process.covariance(one.inducing, self.rows)
-            self.known.append(one.root @ cross)
-            means.append(None if one.mean is None else cross.T @ one.mean)
-        parts = zip(members, means, strict=True)
-        self.mean = torch.stack([one.weight / total * mean for one, mean in parts if mean is not None]).sum(0)  # (B, O)
+        means, total = [], sum(weight for weight, _, _, mean in self.members if mean is not None)
+        for _, process, root, mean in self.members:
+            cross = process.covariance(posterior.inducing, self.rows)
+            self.known.append(root @ cross)
+            means.append(None if mean is None else cross.T @ mean)
+        weights = [weight / total for weight, _, _, _ in self.members]
+        parts = [weight * mean for weight, mean in zip(weights, means, strict=True) if mean is not None]
+        self.mean = torch.stack(parts).sum(0)  # (B, O)
         size = self.mean.shape[1] ** 0.5
         self.away = [torch.zeros_like(self.mean) if mean is None else (mean - self.mean) / size for mean in means]
 
@@ -248,25 +230,25 @@ class Joint:
         """C between these rows and some of the other's."""
         theirs = other.rows.take(places if isinstance(places, slice) else torch.tensor(places))
         found = self.mean.new_zeros(len(self.rows), len(theirs))
-        for one, mine, known, near, far in zip(
-            self.members, self.known, other.known, self.away, other.away, strict=True
-        ):
-            own = one.process.covariance(self.rows, theirs) - mine.T @ known[:, places] + near @ far[places].T
-            found += one.weight * own
+        parts = zip(self.members, self.known, other.known, self.away, other.away, strict=True)
+        for (weight, process, _, _), mine, known, near, far in parts:
+            own = process.covariance(self.rows, theirs) - mine.T @ known[:, places] + near @ far[places].T
+            found += weight * own
         return found
 
     @torch.no_grad()
     def variance(self) -> Tensor:  # (B,)
         """C of each row with itself."""
         found = self.mean.new_zeros(len(self.rows))
-        for one, known, away in zip(self.members, self.known, self.away, strict=True):
-            found += one.weight * (one.process.variance(self.rows) - known.square().sum(0) + away.square().sum(1))
+        for (weight, process, _, _), known, away in zip(self.members, self.known, self.away, strict=True):
+            found += weight * (process.variance(self.rows) - known.square().sum(0) + away.square().sum(1))
         return found.clamp(min=0)
 
     @torch.no_grad()
     def noise(self, level: Tensor) -> Tensor:  # (B,) -> (B,)
         """Variance of the noise of rows of weight 1 whose predictions are these."""
-        return torch.stack([one.weight * one.process.noise(self.rows, level) for one in self.members]).sum(0)
+        parts = [weight * process.noise(self.rows, level) for weight, process, _, _ in self.members]
+        return torch.stack(parts).sum(0)
 
 
 def surprise(
@@ -287,7 +269,7 @@ def surprise(
         return 1.0
     some = np.linspace(0, len(weights) - 1, min(len(weights), most)).astype(np.int64)
     numbers, targets, weights = numbers[some], targets[some], weights[some]
-    joint = Joint(members_of(spread), numbers)
+    joint = Joint(spread, numbers)
     level = joint.mean.mean(1)
     matrix = joint.covariance(joint)
     lower = cholesky(matrix, joint.noise(level) / torch.from_numpy(weights) + max(spread.extra, 0.0))

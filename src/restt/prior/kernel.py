@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.drawing import require_matplotlib
 from restt.prior.columns import LEAST_VARIANCE, NumberColumns
 from restt.prior.pairs import Rows, Tables
 from restt.prior.settings import GLOBAL, NUMBER, Layout, Settings
@@ -234,9 +235,8 @@ class Prior:
 
     def plot(self, ax: Any = None) -> Any:
         """Relevance of each column as bars; matplotlib's axes."""
-        from matplotlib import pyplot
-
-        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
+        size = 6, 0.3 * len(self.names) + 1
+        axes = require_matplotlib().subplots(figsize=size)[1] if ax is None else ax
         axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
         axes.invert_yaxis()
         if self.relevance.any():

@@ -15,7 +15,7 @@ W = L⁻¹ G^½ (K_XZ K_ZZ⁻¹ ⊗ 1) over Z, which loses what X say beyond Z.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from restt.prior.gp import Process, cholesky
 from restt.prior.kernel import Kernel
-from restt.prior.mixture import Mixture
+from restt.prior.mixture import Conditioned
 from restt.prior.settings import Component, Settings
 from restt.prior.sites import Site, rows_of
 
@@ -41,7 +41,7 @@ _ARRAYS = ("factors", "weights", "table", "row_weights", "logits")
 
 
 def kept_rows(rows: int, columns: int, classes: int, members: int) -> int:
-    """How many rows a posterior is kept on.
+    """Number of rows that a posterior is kept on.
 
     >>> kept_rows(350, 13, 2, 3), kept_rows(5000, 13, 2, 3), kept_rows(5000, 13, 26, 3)
     (350, 2304, 92)
@@ -57,24 +57,6 @@ class Mode:
     weight: float
     factor: float
     logits: np.ndarray  # (B, K)
-
-
-@dataclass(frozen=True, eq=False)
-class Conditioned(Mixture):
-    """Members of an average of classifiers, given their modes."""
-
-    kernel: Kernel
-    weights: np.ndarray
-    numbers: np.ndarray
-    processes: tuple[Process, ...]
-    roots: tuple[Tensor, ...]  # S of (R, M), or (R, M·(K - 1)) of all contrasts
-    means: tuple[Tensor, ...]  # S of (M, 1), or (M·(K - 1), 1)
-    share: float = 1.0
-
-    @property
-    def members(self) -> Iterator[tuple[float, Process, Tensor, Tensor]]:
-        """Weight, process, root and weights of the mean of each member."""
-        return zip(self.weights.tolist(), self.processes, self.roots, self.means, strict=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +121,7 @@ class LogitPosterior:
 
     @cached_property
     def contrasts(self) -> Conditioned:
-        """The posterior of all contrasts together."""
+        """The posterior of all contrasts together: roots (R, M·(K - 1)) and means (M·(K - 1), 1)."""
         roots, means = zip(*(self._solved(member) for member in range(len(self.weights))), strict=True)
         return self._conditioned(1.0, roots, means)
 

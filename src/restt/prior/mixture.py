@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,6 +87,24 @@ class Mixture:
         middle = torch.stack(list(means), -1) @ torch.from_numpy(self.weights)
         away = (middle - centre[:, None]).square().mean(1)
         return self.share * (found + away / (1 - self.share))
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned(Mixture):
+    """Members that are given with their roots and means."""
+
+    kernel: Kernel
+    weights: np.ndarray
+    numbers: np.ndarray
+    processes: Sequence[Process]
+    roots: Sequence[Tensor]  # S of (R, M)
+    means: Sequence[Any]  # S of (M, O); None of a member of which only the covariance counts
+    share: float = 1.0
+
+    @property
+    def members(self) -> Iterator[tuple[float, Process, Tensor, Any]]:
+        """Weight, process, root and weights of the mean of each member."""
+        return zip(self.weights.tolist(), self.processes, self.roots, self.means, strict=True)
 
 
 def between(means: Sequence[Tensor], weights: np.ndarray) -> Tensor:  # S of (B, O), (S,) -> (B,)

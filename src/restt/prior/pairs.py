@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from restt._common.devices import in_threads
 from restt.chain.cpu import build
 
 SOURCE = Path(__file__).parent / "pairs.c"
@@ -214,11 +214,6 @@ def _call(
         )
         return function(ctypes.byref(given), ctypes.c_int64(sum(tables.widths)))
 
-    if threads == 1:
-        failed = one(0)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            failed = max(pool.map(one, range(threads)))
-    if failed:
+    if any(in_threads(one, range(threads), threads)):
         raise MemoryError("no memory for a line of states")
     return (by_table[0], by_scale[0]) if threads == 1 else (by_table.sum(0), by_scale.sum(0))

@@ -235,15 +235,12 @@ def _truncated(cores: list[Tensor], largest: int, tolerance: float) -> tuple[lis
 
 
 @torch.no_grad()
-def residual_module(
-    cores: Sequence[Tensor],  # N of (left, I_n, right), right = O at the last
-    dtype: torch.dtype = torch.float64,
-) -> ResTT:
-    """The residual train that has these cores on site vectors that sum to one."""
+def residual_module(cores: Sequence[Tensor]) -> ResTT:  # N of (left, I_n, right), right = O at the last
+    """The residual train in float64 that has these cores on site vectors that sum to one."""
     bond = max([core.shape[2] for core in cores[:-1]], default=1)
     widths, outputs = [core.shape[1] for core in cores], cores[-1].shape[2]
     with undrawn():
-        module = ResTT(len(cores), widths, bond, outputs, dtype=dtype)
+        module = ResTT(len(cores), widths, bond, outputs, dtype=torch.float64)
     for parameter in module.parameters():
         parameter.zero_()
     if len(cores) == 1:
@@ -253,7 +250,7 @@ def residual_module(
     for n, core in enumerate(cores[1:-1]):
         assert module.chain is not None
         module.chain[n, : widths[n + 1], : core.shape[0], : core.shape[2]] = core.transpose(0, 1)
-        module.chain[n, : widths[n + 1]] -= torch.eye(bond, dtype=dtype)
+        module.chain[n, : widths[n + 1]] -= torch.eye(bond, dtype=torch.float64)
     assert module.last_chain is not None
     module.last_chain[: widths[-1], : cores[-1].shape[0]] = cores[-1].transpose(0, 1)
     return module

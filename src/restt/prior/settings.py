@@ -74,7 +74,7 @@ class Layout:
 
     @property
     def varying(self) -> int:
-        """How many columns have more than one value, 1 where none has."""
+        """Number of columns of more than one value, 1 where there is none."""
         return max(1, self.numbers + self.categories - self.constant)
 
     @cached_property
@@ -117,7 +117,7 @@ def log_prior(theta: Tensor, centre: Tensor, scale: Tensor, degrees: Tensor) -> 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a closed-form fit is done. Tests shrink it; users choose among a few by ``effort``."""
+    """Settings of a closed-form fit. Tests shrink it; users choose among a few by ``effort``."""
 
     # Knots of a number: as many as the root of the rows, within these bounds (tools/compare_knots.py). The fewest serve
     # a thousand rows; the most are a limit of time.
@@ -194,7 +194,7 @@ class Settings:
     CONSTANT_BOUNDS: ClassVar[tuple[float, float]] = (0.05, 1e3)
 
     def knots(self, rows: int) -> int:
-        """How many knots a number has in a table of so many rows.
+        """Number of knots of a column in a table of so many rows.
 
         >>> [Settings().knots(rows) for rows in (100, 2_000, 10_000, 100_000)]
         [32, 45, 100, 128]

@@ -197,7 +197,7 @@ def _reach(
     counts: np.ndarray,  # (D,)
     size: float,  # their standard deviation
 ) -> float:
-    """How far beyond the outermost value a new one may be expected; 0 where it is not a single row's, or no tail's.
+    """Distance beyond the outermost value at which a new one may be; 0 where it is not a single row's, or no tail's.
 
     Excesses over a high value hardly depend on how high it is: of most columns they are exponential, or fall off
     faster. A value that several rows have is the end of a scale.

@@ -8,6 +8,7 @@ YJ(-z; p) = -YJ(z; 2 - p), so that y -> a·y + b, for any a ≠ 0, changes nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,21 +116,19 @@ class Warp:
         if (self.power == 1).all():
             return self.decode(t)
         # Averaged before the shift, which may be so much larger than y's width that sums lose its digits.
-        rows = t.reshape(-1, t.shape[-1])
-        parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, max(1, len(rows)), _ROWS_AT_ONCE)]
-        means = [self._decoded(part[:, None] + self.residuals).mean(axis=1) for part in parts]
-        return np.concatenate(means).reshape(t.shape) * self.width + self.shift
+        return self._averaged(t, lambda z: z) * self.width + self.shift
 
     def prediction_slope(self, t: np.ndarray) -> np.ndarray:  # (…, O)
-        """Derivative of :meth:`predict`."""
+        """Derivative of :meth:`predict`; beyond the ends of the fit their slope holds."""
+        inverse = self._averaged(t, lambda z: 1 / self.slope(np.clip(z, self.low, self.high)))
+        return inverse * self.std * self.width
+
+    def _averaged(self, t: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:  # (…, O)
+        """A function of the robustly standardised y, averaged over the leave-one-out residuals about t."""
         rows = t.reshape(-1, t.shape[-1])
         parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, max(1, len(rows)), _ROWS_AT_ONCE)]
-        means = [(1 / self._slope_at(part[:, None] + self.residuals)).mean(axis=1) for part in parts]
-        return np.concatenate(means).reshape(t.shape) * self.std * self.width
-
-    def _slope_at(self, t: np.ndarray) -> np.ndarray:  # (…, O)
-        """Slope dv/dz where z decodes t; that of the ends beyond them."""
-        return self.slope(np.clip(self._decoded(t), self.low, self.high))
+        means = [function(self._decoded(part[:, None] + self.residuals)).mean(axis=1) for part in parts]
+        return np.concatenate(means).reshape(t.shape)
 
     def log_slope(self, y: np.ndarray) -> np.ndarray:  # (…, O)
         """Logarithm of dt/dy."""

@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from restt._common.errors import check_int
+from restt.estimators.classes import read_labels
 from restt.sequences.module import ResTTSequence
 from restt.train import TrainConfig, train
 
@@ -61,7 +61,7 @@ class Scaling:
 
     @classmethod
     def fit(cls, sequences: Sequence[np.ndarray]) -> Scaling:
-        """From the steps of all sequences."""
+        """Learn the scaling from the steps of all sequences."""
         steps = np.concatenate(list(sequences))
         changes = np.concatenate([np.diff(values, axis=0, prepend=values[:1]) for values in sequences])
         return cls(steps.mean(axis=0), _positive(steps.std(axis=0)), _positive(changes.std(axis=0)))
@@ -149,20 +149,15 @@ class ResTTSequenceClassifier(ClassifierMixin, Trained):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to B sequences, an array (B, T) or (B, T, channels) or a list of (T,) or (T, channels), and B classes."""
         sequences = read_sequences(X)
-        labels = column_or_1d(y)
-        assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        self.classes_, numbers = np.unique(read_labels(y), return_inverse=True)
         if len(numbers) != len(sequences):
             raise ValueError(f"y must have one class for each of the {len(sequences)} sequences, got {len(numbers)}")
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got {len(self.classes_)}")
         self.scaling_ = Scaling.fit(sequences)
         x = self.scaling_.features(sequences)
-        self.module_, seed = (
-            ResTTSequence(x.shape[2], self._width, len(self.classes_), length=x.shape[1]),
-            self._new_seed(),
-        )
+        self.module_ = ResTTSequence(x.shape[2], self._width, len(self.classes_), length=x.shape[1])
+        seed = self._new_seed()
         self.module_.reset_parameters(seed)
         for _ in train(self.module_, x, torch.from_numpy(numbers), config=self._config(len(x), seed)):
             pass

@@ -75,7 +75,7 @@ class ResTTForecaster(Trained):
         seeds = np.random.SeedSequence(self._new_seed()).generate_state(len(blocks)).tolist()
         for block, seed in zip(blocks, seeds, strict=True):
             rows = np.setdiff1d(np.arange(len(windows)), block)
-            left = changes - _autoregression(lags[rows], changes[rows]).predict(lags).reshape(changes.shape)
+            left = changes - RidgeCV(RIDGES).fit(lags[rows], changes[rows]).predict(lags).reshape(changes.shape)
             residuals[block] = left[block]
             target, module = torch.from_numpy(left).float(), self._module(x, values.shape[1], seed)
             inside, config = (x[block], target[block]), self._config(len(rows), seed)
@@ -84,7 +84,7 @@ class ResTTForecaster(Trained):
         outputs = self._best_epoch(trainings, [x[block] for block in blocks], residuals)
         squares = float((outputs**2).sum())
         self.share_ = float(np.clip((outputs * residuals).sum() / squares, 0, 1)) if squares > 0 else 0.0
-        self.linear_ = _autoregression(lags, changes)
+        self.linear_ = RidgeCV(RIDGES).fit(lags, changes)
         return self
 
     @torch.no_grad()
@@ -133,11 +133,8 @@ class ResTTForecaster(Trained):
         residuals: np.ndarray,  # (ΣB, channels)
     ) -> np.ndarray:  # (ΣB, channels)
         """Train side by side, take the weights of the epoch of least held-out error, and return their outputs there."""
-        self.epoch_, best, kept = (
-            0,
-            float(np.mean(residuals**2)),
-            [copy.deepcopy(m.state_dict()) for m in self.modules_],
-        )
+        self.epoch_, best = 0, float(np.mean(residuals**2))
+        kept = [copy.deepcopy(module.state_dict()) for module in self.modules_]
         counts = [len(x) for x in held_out]
         for records in zip(*trainings, strict=True):
             loss = float(np.average([record.validation["loss"][0] for record in records], weights=counts))
@@ -162,7 +159,3 @@ class ResTTForecaster(Trained):
         if len(values) < least:
             raise ValueError(f"series must have at least {least} values for memory={self.memory}, got {len(values)}")
         return values
-
-
-def _autoregression(lags: np.ndarray, changes: np.ndarray) -> RidgeCV:  # (B, K), (B, channels)
-    return RidgeCV(RIDGES).fit(lags, changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -24,6 +25,7 @@ MOST_ENTRIES = 2**24
 DIVERGED = 1e6
 
 
+@dataclass(eq=False, repr=False)
 class VolterraRegressor(RegressorMixin, BaseEstimator):
     """A Volterra series: an output sequence from a window of its inputs, and of its own past.
 
@@ -76,6 +78,16 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
     (True, True)
     """
 
+    order: int = 2
+    memory: int = 10
+    feedback: int = 0
+    _: KW_ONLY
+    solver: str = "auto"
+    alpha: str | float = "auto"
+    bond_dim: int = 8
+    max_sweeps: int = 50
+    random_state: Any = None
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "order": [Interval(Integral, 1, None, closed="left")],
         "memory": [Interval(Integral, 1, None, closed="left")],
@@ -86,27 +98,6 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         "max_sweeps": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
-
-    def __init__(
-        self,
-        order: int = 2,
-        memory: int = 10,
-        feedback: int = 0,
-        *,
-        solver: str = "auto",
-        alpha: str | float = "auto",
-        bond_dim: int = 8,
-        max_sweeps: int = 50,
-        random_state: Any = None,
-    ) -> None:
-        self.order = order
-        self.memory = memory
-        self.feedback = feedback
-        self.solver = solver
-        self.alpha = alpha
-        self.bond_dim = bond_dim
-        self.max_sweeps = max_sweeps
-        self.random_state = random_state
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from restt._common.errors import check_choice, check_int, check_positive, shown
+from restt._common.files import plain_json
 from restt.train.augment import Augmentation
 from restt.train.objective import LOSSES
-from restt.train.runs import PerRun, as_list, check_each
+from restt.train.runs import PerRun, check_each
 
 OPTIMIZERS = ("adam", "adamw")
 RATES = ("stable", "uniform")
@@ -54,7 +55,8 @@ class Penalty:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field."""
-        return _plain(asdict(self))
+        values: dict[str, Any] = plain_json(asdict(self))
+        return values
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,8 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field; ``penalty`` and ``augment`` are dictionaries of their own."""
-        return _plain(asdict(self))
+        values: dict[str, Any] = plain_json(asdict(self))
+        return values
 
 
 def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> float:
@@ -209,12 +212,3 @@ def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> fl
 def _check_below_one(name: str, value: float) -> None:
     if not value < 1:
         raise ValueError(f"{name} must be below 1, got {value}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    values = as_list(value)
-    if values is not None:
-        return [_plain(item) for item in values]
-    return value.item() if hasattr(value, "item") else value

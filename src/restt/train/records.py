@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from restt._common.files import plain_json
+
 
 @dataclass(frozen=True)
 class Event:
@@ -64,7 +66,8 @@ class EpochRecord:
         >>> EpochRecord(1, (0,), (math.inf,), (1e-3,), (0.5,)).to_dict()["train_loss"]
         [None]
         """
-        return _strict(asdict(self))
+        values: dict[str, Any] = plain_json(asdict(self))
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EpochRecord:
@@ -79,13 +82,3 @@ def _known(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_known(item) for item in value)
     return math.nan if value is None else value
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from restt.init import undrawn
+from restt.module import ResTT
+
 PerRun = float | Sequence[float]
 Kind = TypeVar("Kind", bound=nn.Module)
 
@@ -83,6 +86,18 @@ def working_copy(module: Kind, keep: Sequence[int]) -> Kind:
         if getattr(part, "runs", None) is not None:
             part.runs = len(keep)  # type: ignore[assignment]
     return clone
+
+
+@torch.no_grad()
+def joined(parts: Sequence[ResTT]) -> ResTT:
+    """Join residual modules of one shape, without runs or of one run each, as the runs of one module."""
+    like, bias = parts[0], parts[0].bias is not None
+    shape = like.sites, like.feature_dims, like.bond_dim, like.outputs
+    with undrawn():
+        made = ResTT(*shape, bias=bias, runs=len(parts), dtype=like.dtype, device=like.device)
+    for name, parameter in made.named_parameters():
+        parameter.copy_(torch.stack([part.get_parameter(name).view(parameter.shape[1:]) for part in parts]))
+    return made
 
 
 def per_run(name: str, value: Any, runs: int) -> list[Any]:

@@ -36,7 +36,7 @@ BETAS, EPS = (0.9, 0.999), 1e-8  # Kingma and Ba (2015)
 
 
 class Update(NamedTuple):
-    """How a group of neighbouring runs moves in a step; tensors () where a CUDA graph reads the numbers."""
+    """Move of a group of neighbouring runs in a step; tensors () where a CUDA graph reads the numbers."""
 
     runs: range
     weight_decay: float

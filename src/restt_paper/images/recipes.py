@@ -67,7 +67,7 @@ class Recipe:
         return cls(about="", **settings)
 
     def feature_map(self) -> Callable[[Tensor], Tensor]:
-        """From pixels (…, H·W) to site vectors."""
+        """Map from pixels (…, H·W) to site vectors."""
         _, sites = SITE_MAPS[self.sites]
         return lambda x: sites(x, self.angle)
 

@@ -6,7 +6,6 @@ several views of one image, whose outputs are averaged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -15,11 +14,10 @@ from torch.nn.functional import affine_grid, grid_sample, pad
 
 from restt._common.errors import square_side
 from restt.data.images import image_blocks
+from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
 from restt.topology import Topology
 from restt.train.augment import affine_matrices
-
-PAPER_ANGLE = math.pi / 2
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
@@ -39,19 +37,13 @@ def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
     return square_blocks(x).mean(-1)
 
 
-def _trigonometric(values: Tensor, angle: float) -> Tensor:  # (…, I) -> (…, 2I)
-    """The paper's map, of length 1; not that of :mod:`restt.features`, whose other maps need not be loaded."""
-    turned = values * angle
-    return torch.cat([turned.cos(), turned.sin()], dim=-1) / math.sqrt(values.shape[-1])
-
-
 def pixel_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W) -> (…, N, 2)
     """The paper's sites: the mean of each 2×2 block, then [cos(angle·p), sin(angle·p)]; the paper's angle is π/2.
 
     >>> pixel_sites(torch.tensor([[1.0, 0.0, 1.0, 0.0]])).shape
     torch.Size([1, 1, 2])
     """
-    return _trigonometric(block_means(x).unsqueeze(-1), angle)
+    return on_the_sphere(block_means(x).unsqueeze(-1), angle)
 
 
 def patch_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W) -> (…, N, 8)
@@ -60,7 +52,7 @@ def patch_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W)
     >>> patch_sites(torch.zeros(3, 16)).shape
     torch.Size([3, 4, 8])
     """
-    return _trigonometric(square_blocks(x), angle)
+    return on_the_sphere(square_blocks(x), angle)
 
 
 def product_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W) -> (…, N, 16)
@@ -71,7 +63,7 @@ def product_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·
     >>> product_sites(torch.zeros(3, 16)).shape
     torch.Size([3, 4, 16])
     """
-    pairs = _trigonometric(square_blocks(x).unsqueeze(-1), angle)  # (…, N, 4, 2)
+    pairs = on_the_sphere(square_blocks(x).unsqueeze(-1), angle)  # (…, N, 4, 2)
     product = pairs[..., 0, :]
     for pair in pairs.unbind(-2)[1:]:
         product = (product.unsqueeze(-1) * pair.unsqueeze(-2)).flatten(-2)

@@ -140,8 +140,10 @@ def test_xgboost_categories(xgboost, frame, one_hot):
     model.fit(x, y)
     trees = explain.from_trees(model)
     _agrees(trees, x, model.predict(x), 1e-6)
+    assert trees.scale == "y"
     turned = x.assign(k=pd.Categorical(x["k"].astype(object), categories=list("zyxwvu")))
     _agrees(trees, turned, model.predict(turned), 1e-6)
+    assert (trees.predict(turned) == trees.predict(x)).all()  # levels in another order are the same
 
 
 def test_xgboost_without_trees_of_numbers_is_refused(xgboost):
@@ -166,8 +168,11 @@ def test_catboost_numbers(catboost, nan_mode, grow_policy):
     trees = explain.from_trees(model)
     rows = hard_rows(trees, x)
     _agrees(trees, rows, model.predict(rows))
+    assert trees.scale == "y"
     model = catboost.CatBoostClassifier(**CATBOOST, grow_policy=grow_policy).fit(x, np.digitize(y, [-1, 1]))
-    _agrees(explain.from_trees(model), x, model.predict(x, prediction_type="RawFormulaVal"))
+    trees = explain.from_trees(model)
+    _agrees(trees, x, model.predict(x, prediction_type="RawFormulaVal"))
+    assert (trees.scale, len(trees.outputs)) == ("raw score", 3)
 
 
 def test_catboost_categories(catboost, frame):

@@ -222,12 +222,8 @@ def _key(compiler: tuple[str, ...], source: Path) -> str:
 
 def _processor() -> str:
     described = [platform.machine(), platform.processor(), platform.system()]
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return repr(described)
     kinds = ("model name", "flags", "Features", "CPU part", "CPU implementer")
-    return repr([*described, *sorted({line for line in lines if line.startswith(kinds)})])
+    return repr([*described, *sorted({line for line in bundled.processor_lines() if line.startswith(kinds)})])
 
 
 @functools.cache

@@ -23,7 +23,7 @@ _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 
 class Level(NamedTuple):
-    """What a compiler may use of a processor."""
+    """Part of a processor that a compiler may use."""
 
     name: str
     tuning: str
@@ -76,15 +76,19 @@ def sources(package: Path) -> Iterator[tuple[Path, str]]:
 def command(
     compiler: tuple[str, ...], source: Path, type_name: str, tuning: tuple[str, ...], output: Path
 ) -> list[str]:
-    """How a compiler is called."""
+    """Command that compiles a library."""
     return [*compiler, *FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread", "-lm"]
 
 
-@functools.cache
 def _features() -> frozenset[str]:
-    """What this processor can do, where the system says it in a file."""
+    """Names of what this processor can do, where the system says it in a file."""
+    return next((frozenset(line.split()) for line in processor_lines() if line.startswith("flags")), frozenset())
+
+
+@functools.cache
+def processor_lines() -> list[str]:
+    """Lines of the system's description of the processor; none where it has no such file."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return frozenset()
-    return next((frozenset(line.split()) for line in lines if line.startswith("flags")), frozenset())
+        return []

@@ -207,7 +207,7 @@ def _planned(
 
 @lru_cache(maxsize=256)
 def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
-    """Where each site's features begin among all, and how many there are."""
+    """Place of each site's first feature among all, and the number of all."""
     return (ctypes.c_int64 * (len(widths) + 1))(0, *accumulate(widths))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.devices import in_threads
 from restt.chain.cpu import build
 from restt.explain.products import Gram, Group, Products, ProductTrain
 from restt.explain.trees.reader import Tree
@@ -257,7 +257,6 @@ def sweep(boxes: Products, means: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
         library.box_variances(ctypes.byref(_Arguments(len(sizes), sites, outputs, first, last, *pointers)))
         return list(results.values())
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        parts = list(pool.map(part, range(0, len(sizes), _CHUNK)))
+    parts = in_threads(part, range(0, len(sizes), _CHUNK), torch.get_num_threads())
     whole, totals, orders, pairs = (torch.from_numpy(np.sum(each, axis=0)) for each in zip(*parts, strict=True))
     return whole, totals, orders, pairs + pairs.transpose(0, 1)

@@ -56,7 +56,7 @@ class Trees(Subject):
 
     @property
     def library(self) -> str:
-        """Where the model came from."""
+        """Name of the library that the model is of."""
         return self.estimator.library
 
     @property

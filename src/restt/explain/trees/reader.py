@@ -1,4 +1,4 @@
-"""What a reader of a library's model returns, and helpers that readers share.
+"""Ensembles as a reader of a library's model returns them, and helpers that readers share.
 
 Readers are functions ``read(model, kind)`` that return an :class:`Ensemble`; ``kind`` is the name of the class that
 they know.
