@@ -40,3 +40,5 @@ def test_every_class_is_trained_on(few_are_many):
     x = rng.normal(size=(150, 4))
     y = np.array(["rare"] + ["usual"] * 149)
     assert list(ResTTClassifier(random_state=0).fit(x, y).classes_) == ["rare", "usual"]
+    with pytest.raises(ValueError, match=r"classes must be those in y .* got \['new', 'rare', 'usual'\]"):
+        ResTTClassifier().partial_fit(x, y, classes=["rare", "new", "usual"])

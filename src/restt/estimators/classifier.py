@@ -159,6 +159,11 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
         if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
+            if classes is not None and not np.isin(classes, given.y).all():
+                raise ValueError(
+                    "classes must be those in y for a table of so many rows and columns, which is trained by gradients "
+                    f"and takes no more rows, got {classes.tolist()}"
+                )
             found = train_wide(X, y, sample_weight, made, seed)
         else:
             target = new_labels(given.y, given.weights, self.class_weight, classes=classes)
