@@ -5,7 +5,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_squared_error
 
-from restt_app.workflow.scoring import Scorer, ScoringSettings, split_rows
+from restt_app.workflow.scoring import Scorer, ScoringSettings, _common_labels, split_rows
 
 
 def score(make, x, y, classes, seed, step, settings=None):
@@ -29,6 +29,7 @@ def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
     splits, method = split_rows(y, None, 0, ScoringSettings())
     scorer = Scorer(x, y, None, splits, method, 0)
     cost = scorer.cost("auto")
+    assert cost == pytest.approx(5 * (10 + 0.2 + 1))
     honest = scorer.score(LinearRegression, "auto", lambda what, share: spent.append(share))
     assert set(honest["held_out"]["seconds"]) == {"ResTT", "linear", "boosting", "mean"}
     assert honest["held_out"]["method"] == "5 folds"
@@ -157,7 +158,9 @@ def test_baselines_are_fitted_once_for_two_efforts():
     splits, method = split_rows(y, None, 0, ScoringSettings())
     scorer, told = Scorer(x, y, None, splits, method, 0), []
     first = scorer.score(DummyRegressor, "quick", lambda what, _: told.append(what))
+    assert [scorer.cost(effort) for effort in ("quick", "auto", "best")] == [15.0, 50.0, 150.0]  # baselines are there
     second = scorer.score(LinearRegression, "auto", lambda what, _: told.append(what))
+    assert told[0] == "scoring linear, fold 1 of 5"
     assert sum(what.startswith("scoring boosting") for what in told) == 5
     assert by_name(first)["boosting", "r2"] == by_name(second)["boosting", "r2"]
     assert by_name(first)["ResTT", "r2"]["value"] < by_name(second)["ResTT", "r2"]["value"]
@@ -212,3 +215,7 @@ def test_bins_hold_equally_many_rows_and_equal_probabilities_together():
     sure = [labels[rows][2::3] for _, rows in split_rows(labels, labels, 0, ScoringSettings())[0]]
     assert len(held) == 60
     assert calibration["bins"][-1]["observed"] == pytest.approx(np.concatenate(sure).mean())
+
+
+def test_a_label_of_one_row_counts_as_the_most_common():
+    assert _common_labels(np.array([*"aabbbc"])).tolist() == [*"aabbbb"]
