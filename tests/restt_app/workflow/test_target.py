@@ -27,7 +27,9 @@ def test_a_leak_is_found_whatever_its_form_and_nothing_else_is():
             "level": pd.Categorical(rng.choice(list("abc"), 300)),
         }
     )
-    assert named(leaks(frame, y, None, "y")) == ["exponential", "scaled", "rounded"]
+    found = leaks(frame, y, None, "y")
+    assert named(found) == ["exponential", "scaled", "rounded"]
+    assert "nearly perfectly (R² 1.0000): if it is not known when predicting, leave it out (--drop scaled)" in found[1]
 
 
 @pytest.mark.parametrize("kinds", [2, 3])
@@ -45,7 +47,9 @@ def test_a_leak_of_classes(kinds):
         }
     )
     expected = ["code", "number", "folded", "missing"] if kinds == 2 else ["code", "number"]
-    assert named(leaks(frame, y, np.unique(y), "y")) == expected
+    found = leaks(frame, y, np.unique(y), "y")
+    assert named(found) == expected
+    assert "(ROC AUC 1.0000)" in found[0]
 
 
 def test_what_is_noticed_is_said_before_the_fit():
@@ -127,6 +131,7 @@ def test_rare_and_uneven_classes_are_noted():
         with pytest.raises(ValueError, match=f"got 'a' {labels.count('a')} times, .*{got}"):
             read_target(list(labels))
     assert len(read_target(list("uuuuuuuuvv"))[-1]) == 1  # four of five are not yet imbalanced
+    assert "'u' is in 91.7 % of the rows, 'v' in 8.3 %" in read_target(list("u" * 22 + "vv"))[-1][1]
     assert read_target(list("u" * 17 + "vvvw"))[-1][1:] == [
         "the class 'w' of 'y' is in one row only: little is learned about it",
         "the classes of 'y' are imbalanced: 'u' is in 81 % of the rows, 'w' in 4.8 %; always saying 'u' has an "
@@ -155,6 +160,7 @@ def test_a_row_is_estimated_from_its_neighbours_or_its_like():
     # 0 and 10 are ends and take their neighbour; 4 lies three quarters of the way from 1 to 5.
     x, y = pd.Series([0.0, 4.0, 1.0, 10.0, 5.0]), np.array([1.0, 9.0, 2.0, 7.0, 6.0])
     assert _estimated(x, y).tolist() == pytest.approx([2.0, 5.0, 1 + 8 * 0.25, 6.0, 9 - 2 / 6])
+    assert _estimated(x[:3], y[:3]).tolist() == pytest.approx([2.0, 2.0, 1 + 8 * 0.25])
     alike = pd.Series([1.0, 1.0, 1.0, 2.0, 2.0])
     assert _estimated(alike, y).tolist() == pytest.approx([5.5, 1.5, 5.0, 6.0, 7.0])
     levels = pd.Series(pd.Categorical(["u", "u", "v", None, None]))
