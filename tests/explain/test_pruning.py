@@ -96,6 +96,9 @@ def test_connections_are_ranked_by_the_exact_cost_of_each() -> None:
     for cost, drop in costs:
         errors, _ = rms(module, without(module, [drop]), levels)
         assert cost == pytest.approx(float(errors.square().sum()), rel=1e-8)
+    fewer = without(subject.module, [(2, "chain"), (1, "linear"), (2, "skip"), (3, "skip")])
+    left = {drop for _, drop in Original(fewer, *subject.moments(levels), tolerance=0.4).costs()}
+    assert {drop for _, drop in costs} - left == {(2, "chain"), (1, "linear"), (2, "skip"), (3, "skip")}
     # The list that is dropped goes as far as the tolerance allows, neither less nor more.
     ranked = [drop for _, drop in sorted(costs)]
     dropped = prune(module, 0.4, levels, way="topology").dropped
