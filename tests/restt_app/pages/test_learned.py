@@ -23,14 +23,16 @@ def rows():
 
 
 def of(model, X, outputs):
+    """The page of some of the rows, the background of which is that of the fit."""
+    X = X[10:]
     local = model.explain_local(X[:10])
-    texts = Texts(local.names, [])
-    return learned(model, X, model.numbers(X), local, outputs, texts, "m"), local
+    return learned(model, X, model.numbers(X), local, outputs, Texts(local.names, []), "m"), local
 
 
 @pytest.fixture(scope="module")
 def regression(rows):
-    model = ResTTNetRegressor(epochs=30, random_state=0).fit(*rows)
+    """Three runs, whose differences are the spread of effects."""
+    model = ResTTNetRegressor(epochs=30, runs=3, random_state=0).fit(*rows)
     return model, *of(model, rows[0], ("y",))
 
 
@@ -54,13 +56,15 @@ def test_bars_have_their_size_its_interval_and_the_shares_as_numbers():
     many = _relevance(tuple("abcdefghijklmnopqrstu"), np.ones((2, 21)), *np.ones((2, 21)), tuple(range(21)), "m")
     assert many.caption.endswith("interval. The first 20 of 21 columns.")
     assert (len(many.chart.rows), len(many.numbers.rows)) == (20, 21)
+    whole = _relevance(tuple("abcdefghijklmnopqrst"), np.ones((2, 20)), *np.ones((2, 20)), tuple(range(20)), "m")
+    assert whole.caption.endswith("interval.")
 
 
 @pytest.mark.parametrize("kind", ["regression", "classification"])
 def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(kind, rows, request):
     model, found, local = request.getfixturevalue(kind)
-    terms = top_interactions(model, rows[0], 10, min(model.module_.sites, 4)).terms
-    shares = variance_shares(model, rows[0], [term.columns for term in terms], SHARES)
+    terms = top_interactions(model, None, 10, min(model.module_.sites, 4)).terms
+    shares = variance_shares(model, rows[0][10:], [term.columns for term in terms], SHARES)
     weights = shares.variance / shares.variance.sum()
     orders = shares.of_orders @ weights
     assert found.order_shares == pytest.approx(orders[1:])
@@ -70,6 +74,7 @@ def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(kind, r
         [term.label, str(len(term.columns)), percent(share)]
         for term, share in zip(terms, shares.of_terms @ weights, strict=True)
     ]
+    assert (found.terms.numeric, found.terms.notes) == ({1, 2}, ())
     sizes = np.abs(local.on().values).mean(axis=2).mean(axis=0)
     assert found.ranking == tuple(np.argsort(-sizes))
     assert [row.end for row in found.relevance.chart.rows] == pytest.approx(np.sort(sizes)[::-1])
@@ -85,46 +90,91 @@ def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(kind, r
 
 def test_an_effect_is_the_change_of_the_average_row(regression, rows):
     model, found, _ = regression
-    drawings = {drawing.title: drawing.chart for drawing in found.effects}
-    curve = effect(model, 1, rows[0])
-    grid, values = curve.grids[0], curve.values.numpy()[:, 0]
+    drawings, X = {drawing.title: drawing.chart for drawing in found.effects}, rows[0][10:]
+    curve = effect(model, 1)
+    grid, values, band = curve.grids[0], curve.values.numpy()[:, 0], 1.96 * curve.spread.numpy()[:, 0]
     known = ~np.isnan(grid)
     label = f"Effect of b, from {signed(values.min())} to {signed(values.max())} m"
     assert f'aria-label="{label}"' in drawings["b"]
-    low, high = min(0, values.min()), max(0, values.max())
-    room = 0.05 * (high - low)
-    places = np.interp(values, (low - room, high + room), (158.0, 24.0))
-    assert drawn(drawings["b"], "dashed", "y1") == [f"{places[~known][0]:.1f}"]
+    ends = [0.0, values[~known][0], *(values - band)[known], *(values + band)[known]]
+    room = 0.05 * (max(ends) - min(ends))
+
+    def upwards(value):
+        return np.interp(value, (min(ends) - room, max(ends) + room), (158.0, 24.0))
+
     across = np.interp(grid[known], (grid[known].min(), grid[known].max()), (48.0, 330.0))
-    steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(across, places[known], strict=True))
-    assert drawn(drawings["b"], "line s0", "d") == [f"M{steps}"]
-    heights = np.histogram(rows[0].b.dropna(), 24)[0]
+    assert drawn(drawings["b"], "dashed", "y1") == [f"{upwards(values[~known])[0]:.1f}"]
+
+    def path(xs, ys):
+        return "M" + "L".join(f"{x:.1f} {upwards(y):.1f}" for x, y in zip(xs, ys, strict=True))
+
+    assert drawn(drawings["b"], "line s0", "d") == [path(across, values[known])]
+    sides = [*(values + band)[known], *(values - band)[known][::-1]]
+    assert drawn(drawings["b"], "band s0", "d") == [path([*across, *across[::-1]], sides) + "Z"]
+    heights = np.histogram(X.b.dropna(), 24, (grid[known].min(), grid[known].max()))[0]
     assert drawn(drawings["b"], "rows", "height") == [f"{22 * count / heights.max():.1f}" for count in heights]
-    levels = effect(model, 2, rows[0])
-    bars = drawings["kind"].rows
-    sizes = levels.values.numpy()[:, 0]
-    assert [bar.end for bar in bars] == pytest.approx(sizes, rel=1e-5)
-    counts = [int((rows[0].kind == bar.name).sum() or rows[0].kind.isna().sum()) for bar in bars]
+    levels, bars = effect(model, 2), drawings["kind"].rows
+    sizes, bands = levels.values.numpy()[:, 0], 1.96 * levels.spread.numpy()[:, 0]
+    assert [bar.end for bar in bars] == pytest.approx(sizes)
+    counts = [int((X.kind == bar.name).sum() or X.kind.isna().sum()) for bar in bars]
     assert [bar.remark for bar in bars] == [f"{count} rows" for count in counts]
     assert {bar.name for bar in bars} == {"u", "v", "w", "missing"}
-    for bar in bars:
-        assert (bar.start, sum(bar.ends) / 2) == (0.0, pytest.approx(bar.end))
-        assert bar.text == f"{signed(bar.end)} ± {short(bar.ends[1] - bar.end, 2)}"
+    for bar, size, wide in zip(bars, sizes, bands, strict=True):
+        assert (bar.start, *bar.ends) == (0.0, pytest.approx(size - wide), pytest.approx(size + wide))
+        assert bar.text == f"{signed(size)} ± {short(wide, 2)}"
 
 
-def test_bars_of_levels_are_of_the_output_that_moves_most(classification, rows):
-    _, found, _ = classification
+def test_bars_of_levels_are_of_the_output_that_moves_most(classification):
+    model, found, _ = classification
     chart = next(drawing.chart for drawing in found.effects if drawing.title == "kind")
-    assert re.search(r" of (low|middle|high)$", chart.caption)
-    assert "missing" in {bar.name for bar in chart.rows}
+    curve = effect(model, 2)
+    change = curve.on("y").values.numpy()
+    most = np.ptp(change, axis=0).argmax()
+    assert chart.caption.endswith(f" m of {('low', 'middle', 'high')[most]}")
+    assert [bar.end for bar in chart.rows] == pytest.approx(change[:, most])
+    levels = f"Effect of kind, from {signed(change.min())} to {signed(change.max())} m of "
+    assert chart.caption.startswith(levels)
 
 
-def test_a_surface_shows_what_the_pair_adds_and_where_most(regression, rows):
+def test_a_surface_of_a_class_is_what_the_pair_adds_to_both_alone(classification):
+    model, found, _ = classification
+    surface = found.surfaces[0]
+    first, second = (("a", "b", "kind").index(name) for name in surface.title.split(" × "))
+    sides = [_side(effect(model, column)) for column in (first, second)]
+    one, other = (effect(model, c, grid=side).values.numpy() for c, side in zip((first, second), sides, strict=True))
+    pair = effect(model, [first, second], grid=sides)
+    link, alone = pair.link, pair.base.numpy() + one[:, None] + other[None]
+    values = link(alone + pair.values.numpy()) - link(alone)
+    output = next(
+        o for o, name in enumerate(("low", "middle", "high")) if f"of the variance of {name};" in surface.caption
+    )
+    values = values[..., output]
+    assert f"at most {signed(values.flat[np.abs(values).argmax()])} m at " in surface.caption
+    tips = re.findall(r'data-tip="[^"]*: ([^":]*)"', surface.chart)
+    assert tips == [signed(value) for value in values.ravel()]
+
+
+def test_of_many_outputs_the_six_that_vary_most_have_lines(rows):
+    X, y = rows
+    model = ResTTNetRegressor(epochs=10, random_state=0).fit(X, np.outer(y, [3.0, 1, 7, 2, 6, 5, 4]))
+    found, _ = of(model, X, tuple("tuvwxyz"))
+    assert found.lines == tuple("tvwxyz")
+
+
+def test_a_model_of_one_value_has_no_shares():
+    X = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) % 4})
+    model = ResTTNetRegressor(epochs=1, random_state=0).fit(X, np.full((30, 2), 2.0))
+    found, _ = of(model, X, ("y0", "y1"))
+    assert found.order_shares == (0.0, 0.0)
+    assert [row[1].text for row in found.relevance.numbers.rows] == ["0", "0"]
+
+
+def test_a_surface_shows_what_the_pair_adds_and_where_most(regression):
     model, found, local = regression
     surface = next(one for one in found.surfaces if one.title == "a × kind")
-    a = effect(model, 0, rows[0]).grids[0]
+    a = effect(model, 0).grids[0]
     grids = [np.linspace(a.min(), a.max(), 21).tolist(), ["u", "v", "w"]]
-    values = effect(model, [0, 2], rows[0], grids).values.numpy()[..., 0]
+    values = effect(model, [0, 2], grid=grids).values.numpy()[..., 0]
     top = np.unravel_index(np.abs(values).argmax(), values.shape)
     where = f"a = {short(grids[0][top[0]])}, kind = {grids[1][top[1]]}"
     assert f"{signed(values[top])} m at {where}. Beyond what either adds alone." in surface.caption
@@ -143,13 +193,14 @@ def test_values_along_a_side_leave_out_what_is_missing():
     assert _side(curve) == ["u", "v"]
 
 
-def test_changes_of_probabilities_are_taken_at_the_average_row(classification):
-    subject = _Subject(classification[0], None, np.zeros(0), np.array([1.0, 0.0, 0.0]), (), [0], lambda _: str, "m")
-    scores, start = np.array([[0.5, 0, 0], [0, -2.0, 0]]), np.array([[0.0, 0, 0], [0, 0, 1.0]])
+def test_changes_of_probabilities_are_taken_at_the_average_row(rows):
+    model = ResTTNetClassifier(epochs=20, random_state=0).fit(rows[0], rows[1] > 1)
+    subject = _Subject(model, None, np.zeros(0), np.array([1.0]), (), [0], lambda _: str, "m")
+    scores, start = np.array([[0.5], [-2.0]]), np.array([[0.0], [1.0]])
 
-    def shares(*logits):
-        return np.exp(logits) / np.exp(logits).sum()
+    def share(score):
+        return 1 / (1 + np.exp(-score))
 
-    before = shares(1, 0, 0)
-    np.testing.assert_allclose(subject.changed(scores), [shares(1.5, 0, 0) - before, shares(1, -2, 0) - before])
-    np.testing.assert_allclose(subject.changed(scores, start)[1], shares(1, -2, 1) - shares(1, 0, 1))
+    np.testing.assert_allclose(subject.changed(scores)[:, 0], [share(1.5) - share(1.0), share(-1.0) - share(1.0)])
+    moved = subject.changed(scores, start)[:, 0]
+    np.testing.assert_allclose(moved, [share(1.5) - share(1.0), share(0.0) - share(2.0)])
