@@ -129,6 +129,56 @@ def test_mistakes_are_one_line_not_a_traceback(words, expected, monkeypatch, cap
     assert_one_line(said.err, expected)
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (BrokenPipeError(), 1, ""),
+        (KeyboardInterrupt(), 130, "restt: stopped\n"),
+        (ValueError("two\n  lines"), 1, "restt: two lines\n"),
+        (MemoryError(), 1, "restt: not enough memory: try fewer rows or columns\n"),
+        (MemoryError("3 GiB"), 1, "restt: not enough memory: 3 GiB\n"),
+        (OSError(28, "No space left", "a.csv"), 1, "restt: No space left: a.csv; free some, or write elsewhere\n"),
+        (OSError(13, "Permission denied"), 1, "restt: Permission denied\n"),
+        (OSError("gone"), 1, "restt: gone\n"),
+    ],
+)
+def test_what_ends_a_command_has_its_code_and_line(error, code, said, monkeypatch, capsys):
+    def ended(*_, **__):
+        raise error
+
+    monkeypatch.setattr("restt_app.cli.app", ended)
+    monkeypatch.setattr("sys.argv", ["restt", "info"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, capsys.readouterr().err) == (code, said)
+
+
+def test_what_no_user_can_have_caused_is_raised(monkeypatch):
+    def ended(*_, **__):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("restt_app.cli.app", ended)
+    monkeypatch.setattr("sys.argv", ["restt", "info"])
+    with pytest.raises(KeyError, match="a bug"):
+        main()
+
+
+def test_bench_passes_on_what_was_asked(monkeypatch):
+    calls = []
+    monkeypatch.setattr("restt_bench.run", lambda names, **options: calls.append((names, options)))
+    runner.invoke(app, ["bench"], catch_exceptions=False)
+    runner.invoke(app, ["bench", "--quick", "--threads", "2", "--budget", "0.5"], catch_exceptions=False)
+    runner.invoke(app, ["bench", "loops", "--rounds", "3", "--workers", "4", "--output", "o"], catch_exceptions=False)
+    usual = {"quick": False, "output": None, "device": "cpu", "threads": None, "seed": 0, "rounds": None}
+    usual |= {"budget": None, "workers": 1}
+    command = "restt bench main --device cpu --seed 0"
+    assert calls[0] == (["main"], {**usual, "command": command})
+    command = "restt bench all --quick --device cpu --threads 2 --seed 0 --budget 0.5"
+    assert calls[1] == (["all"], {**usual, "quick": True, "threads": 2, "budget": 0.5, "command": command})
+    command = "restt bench loops --device cpu --seed 0 --rounds 3"
+    assert calls[2] == (["loops"], {**usual, "rounds": 3, "workers": 4, "output": Path("o"), "command": command})
+
+
 def test_a_mistake_of_a_process_is_one_line_too():
     done = subprocess.run([sys.executable, "-m", "restt", "reproduce", "table99"], capture_output=True, text=True)
     assert done.returncode == 1
