@@ -37,6 +37,20 @@ def test_the_headline_is_our_score_beside_the_last_baseline():
     assert (tile["value"], tile["remark"]) == ("0.9", "0.8 to 1; mean: 0")
 
 
+def test_the_headlines_are_our_first_two_metrics():
+    entries = [
+        score(model, value, name) for name in ("r2", "rmse", "brier") for model, value in (("ResTT", 0.5), ("x", 1))
+    ]
+    tiles = headlines({"scores": entries})
+    assert [(tile["name"], tile["remark"]) for tile in tiles] == [
+        ("R² on held-out rows", "0.4 to 0.6; x: 1"),
+        ("RMSE on held-out rows", "0.4 to 0.6; x: 1"),
+    ]
+    bare = {"model": "restt net", "metric": "own", "value": 0.12345}
+    assert headlines({"scores": [bare]}) == [{"name": "own on held-out rows", "value": "0.123", "remark": ""}]
+    assert headlines({}) == []
+
+
 def test_the_confusion_matrix_has_true_classes_in_rows():
     table = confusion_table({"classes": ["a", "b"], "calibration": {"confusion": {"matrix": [[3, 1], [0, 0]]}}})
     assert [[cell.text for cell in row] for row in table.rows] == [

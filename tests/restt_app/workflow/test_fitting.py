@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -68,6 +69,16 @@ def test_the_task_can_be_named():
     assert card.classes == list(range(12))
 
 
+@pytest.mark.usefixtures("little_scoring")
+def test_notes_are_of_columns_left_out_and_seconds_of_the_whole_fit(monkeypatch):
+    monkeypatch.setattr(fitting, "clock", SimpleNamespace(monotonic=iter([10.0, 12.3456]).__next__))
+    card = fit_table(frame([0, 1] * 20, c=1.0), "y", effort="quick", drop=["b"]).card
+    assert card.seconds == 2.35
+    assert card.notes[:2] == ["column 'b' is left out: as asked", "column 'c' is left out: has one value"]
+    assert not any("column 'a'" in note for note in card.notes)
+    assert card.stored[2] == "card.json holds of the target its classes or its least and largest value."
+
+
 def test_rows_without_a_target_are_left_out_and_said():
     y = [float(row) for row in range(40)]
     y[3] = y[7] = np.nan
@@ -103,6 +114,8 @@ def test_progress_goes_from_nothing_to_one():
     assert shares == sorted(shares)
     assert len(told) == 21
     assert told[-1] == ("fitting all rows", pytest.approx(1.0))
+    # The costs of four models in five folds, and of the last fit.
+    assert shares[4::5] == pytest.approx(np.array([1, 6, 6, 21]) / 24)
 
 
 @pytest.mark.usefixtures("little_scoring")

@@ -47,6 +47,7 @@ def test_several_classes_and_numbers():
     assert found["average_precision"] == pytest.approx(average_precision_score(np.eye(3)[y], p))
     assert found["brier"] == pytest.approx(((p - np.eye(3)[y]) ** 2).sum(1).mean())
     assert found["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(1)))
+    assert found["log_loss"] == pytest.approx(log_loss(y, p))
     values = y + rng.normal(size=90)
     found = {name: kept[0] for name, kept in draws(y.astype(float), values, None, 0).items()}
     assert found["r2"] == pytest.approx(r2_score(y, values))
@@ -65,6 +66,12 @@ def test_intervals_are_those_of_resampled_rows():
     assert drawn_values["r2"][1] == pytest.approx(r2_score(y[rows] + 9.0, p[rows]))
     assert drawn_values["rmse"][1] == pytest.approx(root_mean_squared_error(y[rows] + 9.0, p[rows]))
     assert entry(drawn)["low"] < drawn[0] < entry(drawn)["high"]
+
+
+def test_numbers_that_do_not_vary_have_no_r2():
+    found = draws(np.full(3, 2.0), np.array([2.0, 2.0, 5.0]), None, 0)
+    assert np.isnan(found["r2"]).all()
+    assert found["rmse"][0] == pytest.approx(np.sqrt(3))
 
 
 def test_a_class_that_no_row_has_is_left_out_of_the_mean():

@@ -16,7 +16,8 @@ from tests.restt_app.workflow.conftest import trees
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 
-from restt_app.workflow.serving import Limits, make_app  # noqa: E402
+from restt_app.workflow.columns import Column  # noqa: E402
+from restt_app.workflow.serving import Limits, _values, make_app  # noqa: E402
 
 
 class Server:
@@ -66,6 +67,17 @@ def test_answers_are_those_of_predict_to_the_last_digit(server, fitted):
         np.testing.assert_array_equal([row[name] for row in found["predictions"]], expected[name])
     status, found = server.ask("/predict", {"rows": records(new)})
     np.testing.assert_array_equal([row["prediction"] for row in found["predictions"]], expected.prediction)
+
+
+def test_numbers_of_a_request_are_read_as_those_of_a_table():
+    plain = Column("a", "number", "1234.5", 0, 3)
+    for given in ([1, None, 2.5], ["1", "gone", "2.5"]):
+        np.testing.assert_array_equal(_values(plain, given, frozenset({"gone"})), [1.0, np.nan, 2.5])
+    np.testing.assert_array_equal(_values(plain, [True, None, False], frozenset()), [1.0, np.nan, 0.0])
+    weight = Column("a", "number", "1234.5 kg", 0, 3)
+    assert _values(weight, ["5 kg", "6kg"], frozenset()).tolist() == [5.0, 6.0]
+    with pytest.raises(ValueError, match="must hold numbers as in the fit, got 5 in row 1, where they are written as"):
+        _values(weight, [5, 6.0], frozenset())
 
 
 def test_words_for_missing_values_are_those_of_the_fit(fitted):
