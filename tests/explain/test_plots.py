@@ -68,6 +68,8 @@ def test_a_waterfall_falls_from_the_largest_bar_and_sums_up_the_rest() -> None:
     assert [text.xy for text in axes.texts][:2] == [(1.0, 12), (3.0, 11)]
     assert [line.get_xdata()[0] for line in axes.lines] == [1.0, 1.0 + sum(sizes)]
     assert axes.get_xlabel() == "metres: from 1 to -6"
+    with pytest.raises(ValueError, match="row must be at most 1, got 2"):
+        plots.waterfall(Local([[0.0]] * 2), row=2)
     few = plots.waterfall(Local([sizes[:12]], data=[[0.5, "red", *[None] * 10]]))
     assert labels(few)[-2:] == ["b = red", "a = 0.5"]
     assert few.yaxis_inverted()
@@ -164,6 +166,7 @@ def test_a_network_has_interactions_as_strong_as_their_share() -> None:
     np.testing.assert_allclose(
         [places[name] for name in "abc"], [[np.cos(n * turn), np.sin(n * turn)] for n in range(3)]
     )
+    assert axes.get_xlim() == axes.get_ylim() == (-1.4, 1.4)  # names stand at 1.22
     np.testing.assert_allclose(axes.collections[0].get_sizes(), [150.0, 510.0, 330.0])
     pair, star = axes.lines[:2], axes.lines[2:]
     assert [line.get_linewidth() for line in axes.lines] == pytest.approx([4.0] * 2 + [2.0] * 3)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from restt.explain import effect, interaction
 from restt.explain.global_explanation import GlobalExplanation
 from restt.explain.local_explanation import LocalExplanation
 from restt.explain.shares import SETTINGS, ShareErrors
@@ -100,6 +101,63 @@ def test_the_table_of_a_model_has_its_terms_all_others_and_the_sum() -> None:
         "over 40 rows as they are; ± and P by 1000 draws from the posterior, seed 0; "
         "terms of largest variance under independent columns, proven complete"
     )
+
+
+def test_shares_of_rows_are_covariances_with_their_predictions() -> None:
+    found = local([[1.0, 0.0], [2.0, 3.0], [0.0, 3.0]])
+    found.orders[:, 1] = found.values.sum(axis=1)
+    columns, orders = found.variance_shares()
+    values, predicted = found.values[..., 0], found.predictions[:, 0]
+    covariances = [np.cov(value, predicted, ddof=0)[0, 1] / predicted.var() for value in values.T]
+    np.testing.assert_allclose(columns[:, 0], covariances)
+    np.testing.assert_allclose(orders[:, 0], [0, 1])
+    alike = local([[1.0, 2.0], [2.0, 1.0]])
+    assert not alike.variance_shares()[0].any()  # predictions that do not vary have no shares
+
+
+def test_an_effects_frame_has_a_row_for_each_point_and_output() -> None:
+    module = brute.random_module(3, 1)
+    rows = brute.random_rows(module, 4)
+    surface = effect(module, [2, 0], rows, grid=[[0.5, 1.5], [2.0, 3.0, 4.0]])
+    frame = surface.to_frame()
+    assert frame["site 2"].tolist() == [0.5] * 3 + [1.5] * 3 + [0.5] * 3 + [1.5] * 3
+    assert frame["site 0"].tolist() == [2.0, 3.0, 4.0] * 4
+    assert frame["output"].tolist() == ["output 0"] * 6 + ["output 1"] * 6
+    assert frame["effect"].tolist() == surface.values.flatten(0, 1).T.flatten().tolist()
+    assert frame.attrs == {"scale": "y"}
+    assert repr(surface) == "Effect of site 2 × site 0 on output 0, output 1, scale='latent', at (2, 3) points"
+    points = torch.zeros(2, 3, 3, 1).double()
+    points[..., 2, 0], points[..., 0, 0] = torch.tensor([[0.5], [1.5]]), torch.tensor([2.0, 3, 4])
+    wanted = interaction(module, points.flatten(0, 1), [0, 2], rows).reshape(2, 3, 2)
+    torch.testing.assert_close(surface.values, wanted)
+    curve = effect(module, 1, rows, grid=[7.0])
+    points = torch.full((1, 3, 1), 7.0).double()
+    torch.testing.assert_close(curve.values, interaction(module, points, [1], rows))
+    torch.testing.assert_close(curve.base, module(rows.mean(0, keepdim=True))[0])
+    assert (curve.spread.tolist(), curve.spread_over) == ([[0.0, 0.0]], "members")
+    for columns, grid, message in (([0, 1, 2], None, "one or two, got 3"), ([0, 1], [[1.0]], "pair of columns, got 1")):
+        with pytest.raises(ValueError, match=message):
+            effect(module, columns, rows, grid)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        (3, ValueError, r"columns must be in 0…2, got 3"),
+        (-1, ValueError, r"columns must be in 0…2, got -1"),
+        ("site 9", ValueError, r"columns has 'site 9', which is not one of"),
+        ([0, 0], ValueError, r"columns must be distinct, got \[0, 0\]"),
+        (1.0, TypeError, "columns must be columns by name or number, got 1.0"),
+        (True, TypeError, "columns must be columns by name or number, got True"),
+        ([None], TypeError, "columns must be columns by name or number, got None"),
+    ],
+)
+def test_columns_that_are_none_are_named(columns: Any, error: type[Exception], message: str) -> None:
+    plain = Subject.of(brute.random_module(sites=3))
+    with pytest.raises(error, match=message):
+        plain.sites_of(columns)
+    assert plain.sites_of(["site 2", 0]) == (2, 0)
+    assert plain.sites_of(np.int64(1)) == (1,)
 
 
 def test_notes_are_of_estimators_without_error_bars_and_of_distilled_models() -> None:

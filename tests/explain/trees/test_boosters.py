@@ -130,6 +130,14 @@ def test_xgboosts_base_score_is_put_on_the_margin(objective, margin, scale):
     assert (ensemble.constant.tolist(), ensemble.scale) == ([pytest.approx(margin)], scale)
 
 
+def test_what_xgboost_writes_and_no_sum_of_boxes_has_is_refused(monkeypatch):
+    monkeypatch.setitem(TREE, "tree_param", {"size_leaf_vector": "2"})
+    with pytest.raises(ValueError, match="one number in a leaf"):
+        xgboost()
+    with pytest.raises(ValueError, match=r"model must have an objective of .*, got 'survival:cox'"):
+        xgboost(objective="survival:cox")
+
+
 def test_xgboosts_estimators_stop_early_and_have_their_own_missing_value():
     assert len(xgboost("XGBRegressor", early_stopping_rounds=2).trees) == 1
     assert len(xgboost("XGBRegressor").trees) == 2  # the best iteration is of a fit that did not stop
