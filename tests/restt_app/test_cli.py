@@ -179,6 +179,28 @@ def test_bench_passes_on_what_was_asked(monkeypatch):
     assert calls[2] == (["loops"], {**usual, "rounds": 3, "workers": 4, "output": Path("o"), "command": command})
 
 
+def test_warm_up_and_fetch_say_what_they_did(monkeypatch):
+    monkeypatch.setattr("restt.warm_up", lambda device: {f"chain on {device}": 1.26, "loop": 0.0})
+    assert runner.invoke(app, ["warm-up", "--device", "cpu"]).output == "chain on cpu: 1.3 s\nloop: 0.0 s\n"
+
+    def fetch(name, progress):
+        for path, done in (("a.gz", 1), ("b.gz", 2), ("a.gz", 4)):
+            progress(path, done, 4)
+        return [Path("a.gz"), Path("b.gz")] if name == "ale" else []
+
+    monkeypatch.setattr("restt.data.fetch", fetch)
+    assert runner.invoke(app, ["data", "fetch", "ale"]).output.splitlines()[-2:] == ["a.gz", "b.gz"]
+    assert runner.invoke(app, ["data", "fetch", "digits"]).output.splitlines()[-1] == "digits needs no file"
+
+
+@pytest.mark.parametrize(("words", "profile"), [([], "quick"), (["--profile", "paper"], "paper")])
+def test_a_reproduction_is_quick_unless_asked_for(words, profile, monkeypatch):
+    calls = []
+    monkeypatch.setattr("restt_paper.reproduce_and_show", lambda *given: calls.append(given))
+    runner.invoke(app, ["reproduce", "table1", *words], catch_exceptions=False)
+    assert calls == [("table1", profile, None, "auto")]
+
+
 def test_a_mistake_of_a_process_is_one_line_too():
     done = subprocess.run([sys.executable, "-m", "restt", "reproduce", "table99"], capture_output=True, text=True)
     assert done.returncode == 1

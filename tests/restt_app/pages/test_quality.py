@@ -3,7 +3,8 @@
 import pytest
 
 from restt_app.pages.learned import Learned
-from restt_app.pages.model import _outputs, _summary
+from restt_app.pages.model import _facts, _outputs, _summary
+from restt_app.pages.numbers import percent
 from restt_app.pages.quality import calibration, confusion_table, coverage, headlines, scores, weak_table
 from restt_app.pages.shell import Bar, Bars, DataTable, Drawing
 
@@ -105,6 +106,8 @@ def test_bars_lie_between_the_ends_of_all_of_them():
 def test_two_classes_have_the_seconds_probability(classes, outputs):
     model = type("Model", (), {"target_": type("Target", (), {"outputs": 1})})
     assert _outputs(model, "y", classes) == outputs
+    model.target_.outputs = 2
+    assert _outputs(model, "y", None) == ("y 1", "y 2")
 
 
 @pytest.mark.parametrize(
@@ -121,3 +124,12 @@ def test_the_summary_says_whether_columns_interact(shares, words):
     told = _summary({"source": {"rows_used": 1200}}, learned, ["a", "b"], "y")
     assert told[0] == "Predicts y, one of 2 classes (a, b), from a row's other columns, fitted to 1,200 rows."
     assert words in told[1]
+    for count, ends in ((6, "0, 1, 2, 3, 4, 5)"), (7, "0, 1, 2, 3, 4, 5, …)")):
+        many = _summary({"source": {"rows": 5}}, learned, list(range(count)), "y")[0]
+        assert many == f"Predicts y, one of {count} classes ({ends}, from a row's other columns, fitted to 5 rows."
+    assert _summary({"source": {}}, learned, None, "y")[0] == "Predicts y, a number, from a row's other columns."
+    facts = _facts(type("Model", (), {"n_features_in_": 1234}), {"source": {"rows": 5678, "file": "a.csv"}}, learned, 9)
+    assert [(fact["value"], fact["remark"]) for fact in facts] == [
+        *(("5,678", "a.csv"), ("1,234", "that the model uses"), (percent(shares[1]), "of the variance")),
+    ]
+    assert _facts(type("Model", (), {"n_features_in_": 2}), {"source": {}}, learned, 9)[0]["value"] == "9"

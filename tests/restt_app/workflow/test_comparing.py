@@ -51,9 +51,9 @@ def test_a_model_is_no_better_than_itself(labelled, tree_frame):
 def test_rows_of_the_fit_are_said(fitted, tree_frame, tmp_path):
     tree_frame.to_csv(tmp_path / "trees.csv", index=False)
     model = fit_table(tmp_path / "trees.csv", "height", effort="quick")
-    assert any(
-        "a was fitted to this file" in note for note in compare_tables(model, fitted, tmp_path / "trees.csv")["notes"]
-    )
+    said = "was fitted to this file: its score here says nothing about new rows"
+    assert compare_tables(model, fitted, tmp_path / "trees.csv")["notes"] == [f"a {said}"]
+    assert compare_tables(fitted, model, tree_frame)["notes"] == []
 
 
 def test_rows_of_the_same_kind_pass_the_check(fitted):
