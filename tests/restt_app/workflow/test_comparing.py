@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +35,31 @@ def test_differences_are_paired_and_signed(fitted, less):
     predictions = [predict_table(model, new).prediction[gaps.argmax()] for model in (fitted, less)]
     assert [first["a"], first["b"], first["observed"]] == [*predictions, new.height[gaps.argmax()]]
     assert (found["apart"]["mean"], found["apart"]["largest"]) == pytest.approx((gaps.mean(), gaps.max()))
+
+
+def test_each_model_has_the_groups_in_which_it_is_the_worse_one(fitted):
+    def off(kind):
+        def predict(x):
+            return fitted.estimator.predict(x) + 9.0 * np.asarray(x.kind == kind)
+
+        return replace(fitted, estimator=SimpleNamespace(predict=predict))
+
+    found = compare_tables(off("oak"), off("fir"), trees(80, seed=5))
+    for name, kind in (("worse_a", "oak"), ("worse_b", "fir")):
+        (group,) = [group for group in found[name] if group["column"] == "kind"]
+        assert (group["values"], group["loss"] > 50, group["others"] < 0) == (kind, True, True)
+
+
+def test_classes_differ_by_half_of_all_probabilities_that_moved(labelled, tree_frame):
+    frame = tree_frame.assign(tall=np.where(tree_frame.height > 9, "tall", "small"))
+    own = labelled.estimator
+    turned = SimpleNamespace(classes_=own.classes_, predict_proba=lambda x: own.predict_proba(x)[:, ::-1])
+    apart = compare_tables(labelled, replace(labelled, estimator=turned), frame)["apart"]
+    gaps = (2 * predict_table(labelled, frame)["probability tall"] - 1).abs()
+    assert (apart["mean"], apart["largest"]) == pytest.approx((gaps.mean(), gaps.max()))
+    most = apart["rows"][0]
+    assert (most["row"], most["a"][1], most["b"][1]) == (gaps.argmax() + 1, *[pytest.approx((1 + gaps.max()) / 2)] * 2)
+    assert {most["a"][0], most["b"][0]} == {"small", "tall"}
 
 
 def test_the_model_that_lacks_a_column_is_named(fitted, less):
