@@ -5,7 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from restt_app.pages.explorer import _curve, _grid, _places, _rounded, _ticks, predictions, spread_rows
+from restt_app.pages.explorer import (
+    _curve,
+    _grid,
+    _places,
+    _rounded,
+    _ticks,
+    explored,
+    predictions,
+    spread_rows,
+)
 from restt_app.pages.numbers import short
 
 
@@ -53,6 +62,40 @@ def test_a_curve_moves_one_column_and_leaves_the_rest():
     values, ends = predictions(Model(), X, coverage=0.5)
     assert (values.tolist(), ends.tolist()) == ([[1], [12]], [[0.5, 1.5], [11.5, 12.5]])
     assert predictions(Model(), X)[1] is None
+
+
+def test_everything_of_the_explorer_is_of_the_chosen_rows():
+    X = pd.DataFrame({"a": [0.0, 12.0] * 6, "k": pd.Categorical(["u"] * 6 + ["v"] * 6), "rest": 1.0})
+    numbers = np.stack([X.a, X.k.cat.codes, X.rest], axis=1)
+    model = Model()
+    levels = (None, ["u", "v"], None)
+    model.encoding_ = SimpleNamespace(columns=[SimpleNamespace(levels=own) for own in levels])
+    chosen = np.array([0, 3, 11])
+    values = np.arange(9.0).reshape(3, 3, 1)
+    units = SimpleNamespace(base=np.array([0.25]), values=values)
+    local = SimpleNamespace(names=("a", "k", "rest"), data=X.iloc[chosen].to_numpy(object), on=lambda: units)
+    given = {"ranking": (1, 0, 2), "numbers": numbers, "outputs": ("y",), "labels": [], "target": "y", "coverage": 0.5}
+    found = explored(model, X, np.arange(12) / 2, local, chosen, **given, texts=lambda _: short)
+    curves = found.pop("columns")
+    assert found == {
+        **{"target": "y", "outputs": ["y"], "labels": [], "classes": False, "coverage": 0.5},
+        **{"names": ["a", "k", "rest"], "base": [0.25], "row": [1, 4, 12], "observed": [0.0, 1.5, 5.5]},
+        **{"predicted": [[0.0], [12.0], [22.0]], "interval": [[-0.5, 0.5], [11.5, 12.5], [21.5, 22.5]]},
+        **{"values": [["0", "u", "1"], ["12", "u", "1"], ["12", "v", "1"]]},
+        **{"added": [[[0.0, 1.0, 2.0]], [[3.0, 4.0, 5.0]], [[6.0, 7.0, 8.0]]], "unit": 12 / 2000},
+    }
+    kinds, sizes = curves  # a column of one value has no curve
+    steps = round(10 / 0.006)
+    assert kinds == {
+        **{"column": 1, "grid": ["u", "v"], "texts": ["u", "v"], "number": False, "ticks": [(0, "u"), (1, "v")]},
+        **{"at": [0, 0, 1], "steps": [[[0, steps]], [[0, steps]], [[-steps, 0]]]},
+    }
+    assert (sizes["grid"], sizes["at"], sizes["number"]) == (list(range(13)), [0, 12, 12], True)
+    assert sizes["ticks"] == [(tick, str(tick)) for tick in range(0, 13, 2)]
+    assert sizes["steps"][0] == [[round(value / 0.006) for value in range(13)]]
+    assert sizes["steps"][2] == [[round((value - 12) / 0.006) for value in range(13)]]
+    without = explored(model, X, None, local, chosen, **{**given, "ranking": (2,)}, texts=lambda _: short)
+    assert (without["observed"], without["unit"], without["columns"]) == (None, 1.0, [])
 
 
 def test_of_two_classes_the_second_has_a_probability():
