@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,28 @@ def test_what_ends_a_command_has_its_code_and_line(error, code, said, monkeypatc
     with pytest.raises(SystemExit) as end:
         main()
     assert (end.value.code, capsys.readouterr().err) == (code, said)
+
+
+@pytest.mark.parametrize(("given", "code"), [(None, 0), (0, 0), (3, 3)])
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_command_ends_with_its_code_and_warnings_are_notes_without_debug(given, code, debug, monkeypatch, capsys):
+    words = []
+
+    def called(received, **_):
+        words.extend(received)
+        for text in ("of  rows", "of rows", "of columns"):
+            warnings.warn(text, UserWarning, stacklevel=1)
+        return given
+
+    monkeypatch.setattr("restt_app.cli.app", called)
+    monkeypatch.setattr("sys.argv", ["restt", "info", *["--debug"] * debug, "--json"])
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert (end.value.code, words) == (code, ["info", "--json"])
+    notes = ["restt: note: of rows", "restt: note: of columns"]
+    assert (capsys.readouterr().err.splitlines(), len(shown)) == (([], 3) if debug else (notes, 0))
 
 
 def test_what_no_user_can_have_caused_is_raised(monkeypatch):
