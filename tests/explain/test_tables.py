@@ -179,3 +179,12 @@ def test_a_posterior_of_a_part_says_of_which(share: float, notes: int) -> None:
     module = brute.random_module(sites=3)
     found = Part(module, (0, 1, 2), (), ("y",), torch.eye(1), torch.zeros(1), SimpleNamespace(fit=fit)).notes
     assert found == ["standard deviations: of its 99% Gaussian processes, not of its trains"] * notes
+
+
+@pytest.mark.parametrize(("sites", "nodes"), [(2, 1), (3, 2), (4, 2), (5, 3)])
+def test_half_as_many_nodes_as_sites_are_exact(sites: int, nodes: int) -> None:
+    for products in (0, 3):
+        plain = Subject.of(brute.random_module(sites, products=products))
+        assert plain.nodes == nodes
+        highest = [plain.highest(None), plain.highest(None, 2), plain.highest(9), plain.highest(1)]
+        assert highest == [sites, 2, sites, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -134,6 +136,15 @@ def test_tables_hold_the_terms() -> None:
     assert frame["term"].tolist() == [term.label for term in found.terms]
     assert frame["variance"].is_monotonic_decreasing
     assert repr(found).endswith("proven complete")
+    assert frame["order"].tolist() == [len(term.columns) for term in found.terms]
+    assert frame["variance"].tolist() == [float(term.variance.sum()) for term in found.terms]
+    for output in (0, 1):
+        assert frame[f"share of output {output}"].tolist() == [float(term.share[output]) for term in found.terms]
+    assert repr(replace(found, complete=False, bound=0.012345)).endswith(
+        "not proven: an unseen term has at most 0.0123"
+    )
+    one = top_interactions(brute.random_module(2, outputs=1), brute.random_rows(brute.random_module(2), 5), k=2)
+    assert list(one.to_frame().columns) == ["term", "order", "variance", "share"]
 
 
 def test_wrong_use_is_refused() -> None:
