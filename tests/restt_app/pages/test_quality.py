@@ -50,6 +50,8 @@ def test_the_headlines_are_our_first_two_metrics():
     bare = {"model": "restt net", "metric": "own", "value": 0.12345}
     assert headlines({"scores": [bare]}) == [{"name": "own on held-out rows", "value": "0.123", "remark": ""}]
     assert headlines({}) == []
+    for low, high, remark in ((0.012345, 1.23456, "0.0123 to 1.23"), (None, 1.0, ""), (0.0, None, "")):
+        assert headlines({"scores": [{**bare, "low": low, "high": high}]})[0]["remark"] == remark
 
 
 def test_the_confusion_matrix_has_true_classes_in_rows():
@@ -67,12 +69,20 @@ def test_weak_groups_of_a_regression_show_roots_of_squares_and_of_classes_their_
     assert [cell.text for cell in squared.rows[0]] == ["kind is b", "12", "2", "0.5", "−0.5"]
     logs = weak_table({"task": "classification", "calibration": {"groups": [group]}})
     assert [cell.text for cell in logs.rows[0]] == ["kind is b", "12", "4", "0.25"]
+    many = {**group, "rows": 1234, "loss": 1.23456, "others": 0.0123456}
+    logs = weak_table({"task": "classification", "calibration": {"groups": [many]}})
+    assert [cell.text for cell in logs.rows[0]] == ["kind is b", "1,234", "1.23", "0.0123"]
+    assert (logs.columns, squared.columns[2:]) == (
+        ("rows where", "rows", "log-loss there", "elsewhere"),
+        ("RMSE there", "elsewhere", "observed − predicted"),
+    )
 
 
 def test_intervals_that_hold_more_or_fewer_rows_say_so():
     rows = [
         {"predicted": 1.0, "observed": 2.0, "low": 0.0, "high": 1.5},
-        {"predicted": 1, "observed": 1, "low": 0, "high": 2},
+        {"predicted": 1, "observed": 2, "low": 0, "high": 2},  # ends belong to their interval
+        {"predicted": 1, "observed": 0, "low": 0, "high": 2},
     ]
     levels = [
         {"expected": 0.9, "observed": observed, "width": width}
@@ -82,6 +92,8 @@ def test_intervals_that_hold_more_or_fewer_rows_say_so():
     assert [row[1].remark for row in coverage(levels).rows] == ["5 points more", "1 point fewer", "as it should"]
     assert texts(coverage(levels), 2) == ["1", "–", "2"]
     assert [cell.text for cell in coverage([fifth], fifths=True).rows[0]] == ["1 to 2", "90 %", "3"]
+    fifth |= {"low": 1.23456, "high": 2.34567, "width": 1.234567}
+    assert [cell.text for cell in coverage([fifth], fifths=True).rows[0]] == ["1.23 to 2.35", "90 %", "1.235"]
     assert "; 1 observed values lie outside" in calibration({"calibration": {"rows": rows}}, "y").caption
 
 
