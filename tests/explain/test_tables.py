@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from restt.explain import effect, interaction
+from restt.explain import effect, explain_local, interaction, order_spectrum, shapley_values
 from restt.explain.global_explanation import GlobalExplanation
+from restt.explain.links import Link, SoftmaxLink
 from restt.explain.local_explanation import LocalExplanation
 from restt.explain.shares import SETTINGS, ShareErrors
 from restt.explain.subject import Subject
@@ -74,6 +76,57 @@ def test_the_table_of_a_row_has_its_largest_values_and_their_sum() -> None:
     assert "1 ± 0.12" in repr(with_data)
     several = repr(local([[1.0, -3.0], [-2.0, 1.0]])).splitlines()
     assert several == ["Mean size of the Shapley values of 2 rows", "  column    y", "  b         2", "  a       1.5"]
+
+
+def test_values_are_called_after_their_scale() -> None:
+    found = local([[1.0]])
+    for scale, link, curved in (("latent", SoftmaxLink(), False), ("y", SoftmaxLink(), True), ("y", Link(), False)):
+        assert replace(found, scale=scale, link=link).method == f"{'Aumann–' * curved}Shapley value"
+    assert replace(found, scale="y").method == "Shapley value"
+
+
+def test_terms_and_parts_of_rows_are_those_of_the_functions() -> None:
+    module = brute.random_module(3, runs=2)
+    x = brute.random_rows(module, 4)
+    found = explain_local(module, x, x, max_order=2)
+    assert found.orders.shape == (4, 3, 2)
+    np.testing.assert_allclose(found.orders, order_spectrum(module, x, x, 2))
+    np.testing.assert_allclose(found.values, shapley_values(module, x, x))
+    term, std = found.interaction([0, 2])
+    np.testing.assert_allclose(term, interaction(module, x, [0, 2], x))
+    assert std is None
+    with pytest.raises(ValueError, match="columns must be one or more, got none"):
+        found.interaction([])
+    assert [len(part) for part in found] == [1] * 4
+    second = found[-3]
+    np.testing.assert_array_equal(second.predictions[0], found.predictions[1])
+    np.testing.assert_array_equal(second.orders[0], found.orders[1])
+    np.testing.assert_array_equal(second.vectors[0], x[1])
+
+
+def test_other_libraries_get_values_bases_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(*values: Any, **named: Any) -> Any:
+        return SimpleNamespace(values=values, **named)
+
+    monkeypatch.setitem(sys.modules, "shap", SimpleNamespace(Explanation=given))
+    monkeypatch.setitem(sys.modules, "shapiq", SimpleNamespace(InteractionValues=given))
+    for outputs in (1, 2):
+        module = brute.random_module(3, outputs=outputs)
+        x = brute.random_rows(module, 4)
+        found = explain_local(module, x, x)
+        shap = found.to_shap()
+        one = (..., 0) if outputs == 1 else ...
+        np.testing.assert_array_equal(shap.values[0], found.values[one])
+        np.testing.assert_array_equal(shap.base_values, np.stack([found.base] * 4)[one])
+        assert shap.feature_names == ["site 0", "site 1", "site 2"]
+        assert shap.output_names == ("output 0" if outputs == 1 else ["output 0", "output 1"])
+        shapiq, last = found.to_shapiq(row=2, output=outputs - 1), outputs - 1
+        values = found.values[2, :, last].tolist()
+        assert shapiq.values == ({(): found.base[last], **{(n,): value for n, value in enumerate(values)}},)
+        assert (shapiq.index, shapiq.estimated, shapiq.baseline_value) == ("SV", False, found.base[last])
+        assert (shapiq.min_order, shapiq.max_order, shapiq.n_players) == (0, 1, 3)
+        with pytest.raises(ValueError, match=f"output must be at most {last}, got {outputs}"):
+            found.to_shapiq(output=outputs)
 
 
 def test_the_table_of_a_model_has_its_terms_all_others_and_the_sum() -> None:
