@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import betabinom, binom
 from sklearn.metrics import r2_score
 
-from restt_app.workflow import check_table, compare_tables, fit_table, predict_table
+from restt_app.workflow import check_table, compare_tables, comparing, fit_table, predict_table
 from restt_app.workflow.columns import Column
 from restt_app.workflow.comparing import _compared, _counted, _ends, _in_words
 from tests.restt_app.workflow.conftest import trees
@@ -106,6 +106,33 @@ def test_what_has_changed_is_found(fitted, change, column, what):
     assert shares == sorted(shares, reverse=True)
     assert all(one["share"] == one["rows"] / 60 for one in found["findings"])
     assert any(one["column"] == column and what in one["what"] for one in found["findings"])
+
+
+@pytest.mark.parametrize(
+    ("count", "chance", "found"), [(3, 0.0024, True), (3, 0.0026, False), (0, 0.0, False), (1, 0.0, True)]
+)
+def test_all_tests_share_one_chance_of_a_finding(count, chance, found, fitted, monkeypatch):
+    monkeypatch.setattr(comparing, "_counted", lambda *_: [("missing", count, chance)])
+    rows = trees(20, seed=3).drop(columns="height")
+    columns = ["girth", "kind", "planted", "watered"]
+    expected = [{"column": name, "what": "missing", "rows": count, "share": count / 20} for name in columns]
+    assert check_table(fitted, rows)["findings"] == (expected if found else [])
+
+
+@pytest.mark.parametrize(
+    ("metric", "shift", "worse"), [("r2", -0.5, True), ("r2", 0.5, False), ("rmse", 0.5, True), ("rmse", -0.5, False)]
+)
+def test_scores_are_worse_where_the_intervals_do_not_meet(metric, shift, worse, fitted, monkeypatch):
+    scores = [{"model": "ResTT", "metric": metric, "value": 0.5, "low": 0.45, "high": 0.55}]
+    other = [{"model": "linear", "metric": metric, "value": 9.0, "low": 9.0, "high": 9.0}]
+    model = replace(fitted, card=replace(fitted.card, scores=[*other, *scores]))
+    monkeypatch.setattr(
+        comparing, "draws", lambda *_: {metric: 0.5 + shift + np.linspace(-0.1, 0.1, 101), "brier": np.ones(9)}
+    )
+    (score,) = check_table(model, trees(20, seed=3))["scores"]
+    assert (score["metric"], score["held_out"], score["worse"]) == (metric, 0.5, worse)
+    monkeypatch.setattr(comparing, "draws", lambda *_: {metric: 0.5 + shift / 5 + np.linspace(-0.1, 0.1, 101)})
+    assert not check_table(model, trees(20, seed=3))["scores"][0]["worse"]
 
 
 def test_scores_stand_beside_those_of_the_fit(fitted):
