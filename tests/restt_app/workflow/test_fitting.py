@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from restt import ResTTClassifier, ResTTRegressor
 from restt_app.workflow import Card, fit_table, fitting, read_table
+from restt_app.workflow.columns import Column
+from restt_app.workflow.fitting import _card_entry, _times
 
 
 def test_a_regression_from_end_to_end(fitted, tree_frame):
@@ -67,6 +70,25 @@ def test_the_task_can_be_named():
     assert fit_table(frame([0, 1, 2, 3] * 10), "y", task="regression", effort="quick").card.task == "regression"
     card = fit_table(frame(list(range(12)) * 4), "y", task="classification", effort="quick").card
     assert card.classes == list(range(12))
+
+
+def test_a_card_has_no_level_of_one_row_and_no_value_of_a_column_left_out():
+    column = Column("k", "category", "text", 0, 3, levels=["u", "v", "w"])
+    entry = _card_entry(column, pd.Series(["u", "u", "v", "v", "w"]))
+    assert (entry["levels"], entry["distinct"]) == (["u", "v"], 3)
+    out = _card_entry(replace(column, used=False, note="left out: as asked"), None)
+    assert "levels" not in out
+    price = Column("p", "number", "1,234.5 kg", 0, 3, range=[0.0, 1.0])
+    assert _card_entry(price, None)["layout"] == "1,234.5 kg"
+    out = _card_entry(replace(price, used=False), None)
+    assert (out["layout"], "range" in out) == ("1,234.5", False)  # a unit is a value too
+
+
+@pytest.mark.parametrize(("values", "row"), [([np.nan, 1.0], 1), ([1.0, 2.0, np.nan, np.nan], 3)])
+def test_times_have_no_gaps(values, row):
+    table = read_table(pd.DataFrame({"t": values}))
+    with pytest.raises(ValueError, match=f"time must be there in every row, and 't' is missing in row {row}"):
+        _times(table, "t")
 
 
 @pytest.mark.usefixtures("little_scoring")
