@@ -75,7 +75,7 @@ def _report(error: Exception) -> int:
         advice = "; free some, or write elsewhere" if error.errno == errno.ENOSPC else ""
         text = f"{error.strerror}{where}{advice}"
     elif isinstance(error, MemoryError):
-        text = f"not enough memory: {error or 'try fewer rows or columns'}"
+        text = f"not enough memory: {str(error) or 'try fewer rows or columns'}"
     elif isinstance(error, (ValueError, TypeError, OSError, ImportError, RuntimeError)):
         text = " ".join(str(error).split())
     else:

@@ -1,6 +1,7 @@
 """Black boxes fitted by a train, with the error on fresh points."""
 
 import io
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,28 @@ def test_the_error_is_that_of_other_points(smooth):
     measured = np.sqrt((off**2).mean(0)) / predict(others).std(0)
     np.testing.assert_allclose(found.error, measured, rtol=1.0)
     assert f"{float(found.error[0]):.2g}" in repr(found)
+
+
+def test_the_box_is_asked_for_the_points_of_the_fit_and_for_others():
+    x, asked = np.random.default_rng(0).random((30, 3)), []
+
+    def predict(rows):
+        asked.append(rows)
+        return np.stack([3 + rows[:, 0] * rows[:, 1], np.full(len(rows), 2.0)], 1)
+
+    found = explain.distil(predict, x, rows=40, fresh=10, effort="quick")
+    fitted, fresh = asked
+    assert (found.rows, found.fresh) == (len(fitted), len(fresh))
+    own = sum(any(np.array_equal(point, row) for row in x) for point in fitted)
+    assert 20 <= own < len(fitted) <= 40  # half are rows, and few of the points between are
+    assert not any(np.array_equal(*pair) for pair in combinations(fitted, 2))
+    wanted, given = predict(fresh)[:, 0], found.model.predict(fresh)[:, 0]
+    assert float(found.error[0]) == pytest.approx(np.sqrt(((wanted - given) ** 2).mean()) / wanted.std())
+    assert float(found.error[1]) == pytest.approx(0.0, abs=1e-9)  # what does not vary is not divided by nothing
+    with pytest.raises(ValueError, match="rows must be at least 10, got 9"):
+        explain.distil(predict, x, rows=9)
+    with pytest.raises(ValueError, match="X must be a table of at least 2 rows"):
+        explain.distil(predict, x[:1])
 
 
 def test_explanations_are_those_of_the_black_box(smooth):

@@ -9,7 +9,7 @@ import torch
 
 import restt
 from restt.explain import prune
-from restt.explain.pruning import Original, without
+from restt.explain.pruning import Original, as_residual, distance, rounded, without
 from restt.explain.subject import Subject
 from tests.explain import brute
 
@@ -96,6 +96,9 @@ def test_connections_are_ranked_by_the_exact_cost_of_each() -> None:
     for cost, drop in costs:
         errors, _ = rms(module, without(module, [drop]), levels)
         assert cost == pytest.approx(float(errors.square().sum()), rel=1e-8)
+    fewer = without(subject.module, [(2, "chain"), (1, "linear"), (2, "skip"), (3, "skip")])
+    left = {drop for _, drop in Original(fewer, *subject.moments(levels), tolerance=0.4).costs()}
+    assert {drop for _, drop in costs} - left == {(2, "chain"), (1, "linear"), (2, "skip"), (3, "skip")}
     # The list that is dropped goes as far as the tolerance allows, neither less nor more.
     ranked = [drop for _, drop in sorted(costs)]
     dropped = prune(module, 0.4, levels, way="topology").dropped
@@ -164,3 +167,49 @@ def test_wrong_use_is_refused() -> None:
         prune(module, 0.1, way="svd")
     with pytest.raises(ValueError, match="model must vary over the background"):
         prune(module, 0.1, brute.random_rows(module, 1))
+
+
+def train(bonds: list[int], width: int, seed: int = 0) -> list[torch.Tensor]:
+    """Random cores (left, 1 + width, right) from bond 1 on."""
+    generator = torch.Generator().manual_seed(seed)
+    sides = zip([1, *bonds[:-1]], bonds, strict=True)
+    return [torch.randn(left, 1 + width, right, generator=generator, dtype=torch.float64) for left, right in sides]
+
+
+def tensor(cores: list[torch.Tensor]) -> torch.Tensor:  # (products of entries, outputs)
+    state = torch.ones(1, 1, dtype=torch.float64)
+    for core in cores:
+        state = torch.einsum("pl,lir->pir", state, core).flatten(0, 1)
+    return state
+
+
+def test_distances_of_trains_are_those_of_their_tensors() -> None:
+    ours, theirs = train([2, 4, 2], 2), train([3, 1, 2], 2, seed=1)
+    torch.testing.assert_close(distance(ours, theirs), (tensor(ours) - tensor(theirs)).norm(dim=0))
+    assert float(distance(ours, ours).max()) < 1e-12
+
+
+def test_rounding_loses_what_lies_beyond_the_largest_singular_values() -> None:
+    pair = train([5, 1], 5)
+    lost = torch.linalg.svdvals(tensor(pair).reshape(6, 6))
+    for bond in (1, 2, 4, 5):
+        smaller = rounded(pair, bond)
+        assert smaller[0].shape == (1, 6, bond)
+        torch.testing.assert_close(distance(pair, smaller)[0], lost[bond:].norm())
+    chain = train([2, 8, 3, 2], 2)
+    same = rounded(chain, 8)
+    assert [core.shape[-1] for core in same] == [2, 6, 3, 2]  # no more than the tensor needs
+    torch.testing.assert_close(tensor(same), tensor(chain))
+    assert [core.shape[-1] for core in rounded(chain, 2)] == [2, 2, 2, 2]
+
+
+def test_a_train_is_written_as_a_residual_one() -> None:
+    like = brute.random_module(sites=4, width=2, bond=3)
+    chain = train([2, 3, 2, 2], 2)
+    module = as_residual(chain, like, 1e-12)
+    assert (module.bond_dim, module.topology.name) == (3, "residual")
+    x = brute.random_rows(like, 6)
+    products = torch.ones(6, 1, dtype=torch.float64)
+    for site in x.unbind(1):
+        products = (products[:, :, None] * torch.cat([torch.ones(6, 1), site], 1)[:, None]).flatten(1)
+    torch.testing.assert_close(brute.predictions(module, x), products @ tensor(chain), rtol=1e-6, atol=1e-6)

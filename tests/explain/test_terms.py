@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -84,7 +86,7 @@ def test_a_single_term_of_high_order_is_found(max_order: int | None) -> None:
         assert float(found[1].variance) == pytest.approx(0.25)
 
 
-def searched(kind: str, sizes: dict[tuple[int, ...], float], k: int) -> Search:
+def searched(kind: str, sizes: dict[tuple[int, ...], float], k: int, nodes: int = 1000) -> Search:
     """A search among the terms of Σ_T size_T Π_{n in T} x_n over independent signs: T has the variance size_T²."""
     sites = 1 + max(n for members in sizes for n in members)
     factors = torch.eye(2, dtype=torch.float64)[None]  # of [1, x]: x at a site of the term, else 1
@@ -95,7 +97,7 @@ def searched(kind: str, sizes: dict[tuple[int, ...], float], k: int) -> Search:
     subject = Subject.of(module)
     means, covariances = subject.moments(signs)
     train = DenseTrain(subject.cores(), means) if kind == "dense" else subject.train(means)
-    return search_terms(train.moments(covariances), sites, k, 1000)
+    return search_terms(train.moments(covariances), sites, k, nodes)
 
 
 @pytest.mark.parametrize("kind", ["dense", "diagonal"])
@@ -113,6 +115,11 @@ def test_the_proof_tells_terms_apart_but_not_rounding(kind: str) -> None:
     tie = searched(kind, {(0, 1, 2): 0.3, (0, 1, 3): 0.3}, k=1)
     assert tie.complete
     assert tie.nodes == (4 if kind == "dense" else 1)
+    # As many nodes as are allowed are opened, and no more.
+    cut = searched(kind, {(0, 1, 2): 0.3, (0, 1, 3): 0.3}, k=1, nodes=tie.nodes - 1)
+    assert (cut.complete, cut.nodes) == (False, tie.nodes - 1)
+    assert cut.bound == pytest.approx(0.09 if kind == "dense" else 0.18)
+    assert searched(kind, {(0, 1, 2): 0.3, (0, 1, 3): 0.3}, k=1, nodes=tie.nodes).complete
 
 
 def test_fewer_terms_than_asked_for() -> None:
@@ -129,6 +136,15 @@ def test_tables_hold_the_terms() -> None:
     assert frame["term"].tolist() == [term.label for term in found.terms]
     assert frame["variance"].is_monotonic_decreasing
     assert repr(found).endswith("proven complete")
+    assert frame["order"].tolist() == [len(term.columns) for term in found.terms]
+    assert frame["variance"].tolist() == [float(term.variance.sum()) for term in found.terms]
+    for output in (0, 1):
+        assert frame[f"share of output {output}"].tolist() == [float(term.share[output]) for term in found.terms]
+    assert repr(replace(found, complete=False, bound=0.012345)).endswith(
+        "not proven: an unseen term has at most 0.0123"
+    )
+    one = top_interactions(brute.random_module(2, outputs=1), brute.random_rows(brute.random_module(2), 5), k=2)
+    assert list(one.to_frame().columns) == ["term", "order", "variance", "share"]
 
 
 def test_wrong_use_is_refused() -> None:

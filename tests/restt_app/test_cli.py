@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,100 @@ def test_mistakes_are_one_line_not_a_traceback(words, expected, monkeypatch, cap
     assert end.value.code == 1
     assert said.out == ""
     assert_one_line(said.err, expected)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (BrokenPipeError(), 1, ""),
+        (KeyboardInterrupt(), 130, "restt: stopped\n"),
+        (ValueError("two\n  lines"), 1, "restt: two lines\n"),
+        (MemoryError(), 1, "restt: not enough memory: try fewer rows or columns\n"),
+        (MemoryError("3 GiB"), 1, "restt: not enough memory: 3 GiB\n"),
+        (OSError(28, "No space left", "a.csv"), 1, "restt: No space left: a.csv; free some, or write elsewhere\n"),
+        (OSError(13, "Permission denied"), 1, "restt: Permission denied\n"),
+        (OSError("gone"), 1, "restt: gone\n"),
+    ],
+)
+def test_what_ends_a_command_has_its_code_and_line(error, code, said, monkeypatch, capsys):
+    def ended(*_, **__):
+        raise error
+
+    monkeypatch.setattr("restt_app.cli.app", ended)
+    monkeypatch.setattr("sys.argv", ["restt", "info"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, capsys.readouterr().err) == (code, said)
+
+
+@pytest.mark.parametrize(("given", "code"), [(None, 0), (0, 0), (3, 3)])
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_command_ends_with_its_code_and_warnings_are_notes_without_debug(given, code, debug, monkeypatch, capsys):
+    words = []
+
+    def called(received, **_):
+        words.extend(received)
+        for text in ("of  rows", "of rows", "of columns"):
+            warnings.warn(text, UserWarning, stacklevel=1)
+        return given
+
+    monkeypatch.setattr("restt_app.cli.app", called)
+    monkeypatch.setattr("sys.argv", ["restt", "info", *["--debug"] * debug, "--json"])
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert (end.value.code, words) == (code, ["info", "--json"])
+    notes = ["restt: note: of rows", "restt: note: of columns"]
+    assert (capsys.readouterr().err.splitlines(), len(shown)) == (([], 3) if debug else (notes, 0))
+
+
+def test_what_no_user_can_have_caused_is_raised(monkeypatch):
+    def ended(*_, **__):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("restt_app.cli.app", ended)
+    monkeypatch.setattr("sys.argv", ["restt", "info"])
+    with pytest.raises(KeyError, match="a bug"):
+        main()
+
+
+def test_bench_passes_on_what_was_asked(monkeypatch):
+    calls = []
+    monkeypatch.setattr("restt_bench.run", lambda names, **options: calls.append((names, options)))
+    runner.invoke(app, ["bench"], catch_exceptions=False)
+    runner.invoke(app, ["bench", "--quick", "--threads", "2", "--budget", "0.5"], catch_exceptions=False)
+    runner.invoke(app, ["bench", "loops", "--rounds", "3", "--workers", "4", "--output", "o"], catch_exceptions=False)
+    usual = {"quick": False, "output": None, "device": "cpu", "threads": None, "seed": 0, "rounds": None}
+    usual |= {"budget": None, "workers": 1}
+    command = "restt bench main --device cpu --seed 0"
+    assert calls[0] == (["main"], {**usual, "command": command})
+    command = "restt bench all --quick --device cpu --threads 2 --seed 0 --budget 0.5"
+    assert calls[1] == (["all"], {**usual, "quick": True, "threads": 2, "budget": 0.5, "command": command})
+    command = "restt bench loops --device cpu --seed 0 --rounds 3"
+    assert calls[2] == (["loops"], {**usual, "rounds": 3, "workers": 4, "output": Path("o"), "command": command})
+
+
+def test_warm_up_and_fetch_say_what_they_did(monkeypatch):
+    monkeypatch.setattr("restt.warm_up", lambda device: {f"chain on {device}": 1.26, "loop": 0.0})
+    assert runner.invoke(app, ["warm-up", "--device", "cpu"]).output == "chain on cpu: 1.3 s\nloop: 0.0 s\n"
+
+    def fetch(name, progress):
+        for path, done in (("a.gz", 1), ("b.gz", 2), ("a.gz", 4)):
+            progress(path, done, 4)
+        return [Path("a.gz"), Path("b.gz")] if name == "ale" else []
+
+    monkeypatch.setattr("restt.data.fetch", fetch)
+    assert runner.invoke(app, ["data", "fetch", "ale"]).output.splitlines()[-2:] == ["a.gz", "b.gz"]
+    assert runner.invoke(app, ["data", "fetch", "digits"]).output.splitlines()[-1] == "digits needs no file"
+
+
+@pytest.mark.parametrize(("words", "profile"), [([], "quick"), (["--profile", "paper"], "paper")])
+def test_a_reproduction_is_quick_unless_asked_for(words, profile, monkeypatch):
+    calls = []
+    monkeypatch.setattr("restt_paper.reproduce_and_show", lambda *given: calls.append(given))
+    runner.invoke(app, ["reproduce", "table1", *words], catch_exceptions=False)
+    assert calls == [("table1", profile, None, "auto")]
 
 
 def test_a_mistake_of_a_process_is_one_line_too():

@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -266,6 +267,58 @@ def test_warnings_are_notes(restt, model):
     assert re.fullmatch(r"(restt: note: .*\n)+", err)
     assert "never seen" in err
     assert len(set(err.splitlines())) == err.count("\n")  # predictions and their intervals warn of the same
+
+
+READING = {"delimiter": ";", "encoding": "cp1252", "missing": ["gone", "off"], "layout": ["1,234.5"]}
+READ = ("--delimiter", ";", "--encoding", "cp1252", "--missing", "gone", "--missing", "off", "--layout", "1,234.5")
+USUAL = {"delimiter": "auto", "encoding": "auto", "missing": (), "layout": ()}
+
+
+@pytest.mark.parametrize(("words", "reading"), [((), USUAL), (READ, READING)])
+def test_options_reach_the_functions(words, reading, restt, monkeypatch):
+    calls = []
+
+    def called(name, result):
+        def note(*given, **options):
+            calls.append((name, *given, options))
+            return result
+
+        monkeypatch.setattr(f"restt_app.workflow.{name}", note)
+
+    result = {"rows": 1, "metrics": [], "notes": ["of it"], "apart": {"mean": 0.0, "largest": 0.0, "rows": []}}
+    called("compare_tables", {**result, "worse_a": [], "worse_b": []})
+    called("check_table", {"rows": 1, "findings": [], "scores": [], "notes": []})
+    called("explain_table", Path("p.html"))
+    called("Predictions", SimpleNamespace(notes=["of it"], rows=3))
+    called("write_predictions", Path("p.csv"))
+    a, b = Path("a"), Path("b")
+    assert restt("compare", "a", "b", "data.csv", "--seed", "3", *words)[::2] == (0, "note: of it\n")
+    assert restt("check", "a", "data.csv", *words)[:2] == (0, "1 rows are like those of the fit\n")
+    assert restt("explain", "a", "data.csv", "--rows", "5", "--force", *words)[:2] == (0, "p.html\n")
+    assert restt("predict", "a", "data.csv", "--interval", "0", "-o", "p.csv", *words) == (
+        0,
+        "p.csv\n",
+        "note: of it\n",
+    )
+    assert calls[:3] == [
+        ("compare_tables", a, b, "data.csv", {"seed": 3, **reading}),
+        ("check_table", a, "data.csv", {"seed": 0, **reading}),
+        ("explain_table", a, "data.csv", Path("page.html"), {"rows": 5, "force": True, "notes": [], **reading}),
+    ]
+    assert calls[3][1:] == (a, "data.csv", {"interval": None, "carry": (), **reading})
+    assert calls[4][2:] == (Path("p.csv"), {"lines": False, "force": False})
+    restt("predict", "a", "data.csv", "--json", "--carry", "b")
+    assert calls[5][-1] == {"interval": 0.9, "carry": ["b"], **USUAL}
+    assert calls[6][2:] == (None, {"lines": True, "force": False})
+
+
+def test_serving_says_where_and_waits(restt, monkeypatch):
+    calls = []
+    monkeypatch.setattr("restt_app.workflow.serving.serve", lambda *given, **options: calls.append((*given, options)))
+    code, out, err = restt("serve", "model", "--port", "9000")
+    assert (code, out) == (0, "")
+    assert err == "note: serving model on http://127.0.0.1:9000, its interface on /docs; Ctrl-C stops\n"
+    assert calls == [(Path("model"), {"host": "127.0.0.1", "port": 9000})]
 
 
 def test_info(restt):

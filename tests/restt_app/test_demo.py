@@ -51,6 +51,9 @@ def test_the_tour_replaces_what_an_earlier_one_left(folder, capsys, hasty):
 def test_there_is_something_to_see():
     data = rentals()
     assert len(data) == 600
+    # The tour is of the same table for everybody.
+    assert (data.rented.sum(), (data.sold_out == "yes").sum(), round(data.wind.sum(), 1)) == (37912, 65, 4644.2)
+    assert round(data.temperature.sum(), 1) == 9393.5
     assert 0.1 < (data.sold_out == "yes").mean() < 0.3
     noon = data[data.hour.between(12, 15) & (data.weather != "rain")].groupby("day").rented.mean()
     morning = data[data.hour.between(7, 9)].groupby("day").rented.mean()

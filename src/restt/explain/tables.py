@@ -70,7 +70,7 @@ class Printed:
         left = len(records) - ROWS_SHOWN
         notes = [text for text in (f"and {left} more" if left > 0 else "", note) if text]
         rows = [[short(value) for value in record.values()] for record in records[:ROWS_SHOWN]]
-        return Table(title, list(records[0] if records else ()), rows, "; ".join(notes))
+        return Table(title, list(records[0]), rows, "; ".join(notes))
 
 
 def records_of(

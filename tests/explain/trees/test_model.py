@@ -103,6 +103,16 @@ def test_variances_and_interactions(boosted):
         torch.testing.assert_close(term.variance[0], variance[sum(2**column for column in term.columns)], **TIGHT)
 
 
+def test_single_columns_and_pairs_add_up_to_their_orders(boosted, forest):
+    # On many rows every box takes part, and orders come from another sweep than single terms.
+    for _, trees, x, _ in (boosted, forest):
+        found = explain.sobol_indices(trees, x)
+        torch.testing.assert_close(found.first.sum(0), found.by_order[1], **TIGHT)
+        pairs = (found.pairs.sum((0, 1)) - found.first.sum(0)) / 2
+        torch.testing.assert_close(pairs, found.by_order[2], **TIGHT)
+        torch.testing.assert_close(found.by_order.sum(0), torch.ones_like(found.variance), **TIGHT)
+
+
 def _part(values: torch.Tensor, chosen: list[bool]) -> torch.Tensor:
     """The ANOVA term of the chosen axes: centred along them, averaged along all others."""
     for axis, inside in enumerate(chosen):

@@ -15,9 +15,11 @@ import polars as pl
 import pytest
 
 from restt import ResTTNetRegressor, ResTTRegressor
+from restt.explain import top_interactions, variance_shares
 from restt_app.pages import model_page
 from restt_app.pages.charts import surface
-from restt_app.pages.numbers import short, signed
+from restt_app.pages.learned import SHARES
+from restt_app.pages.numbers import percent, short, signed
 from tests.restt_app.pages.conftest import NASTY
 
 
@@ -123,6 +125,14 @@ def test_bars_and_colours_are_those_of_the_contributions(page, regressor, table)
     for mean, error in zip(sizes.mean(axis=0), 1.96 * sizes.std(axis=0) / np.sqrt(len(sizes)), strict=True):
         assert f"{short(mean, 3)} ± {short(error, 2)}" in page
     assert signed(-2 * local.predictions.std()) in page  # the end of the colours
+
+
+def test_terms_have_the_posterior_errors_of_their_shares(page, regressor, table):
+    terms = top_interactions(regressor, None, 10, 4).terms
+    shares = variance_shares(regressor, table[0], [term.columns for term in terms], SHARES)
+    assert shares.term_errors is not None
+    for share, std in zip(shares.of_terms[:, 0], shares.term_errors.std[:, 0], strict=True):
+        assert f"{percent(share)} ± {percent(1.96 * std)}" in page
 
 
 def test_a_surface_names_its_axes_and_its_scale():

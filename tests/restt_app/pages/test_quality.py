@@ -3,7 +3,8 @@
 import pytest
 
 from restt_app.pages.learned import Learned
-from restt_app.pages.model import _outputs, _summary
+from restt_app.pages.model import _facts, _outputs, _summary
+from restt_app.pages.numbers import percent
 from restt_app.pages.quality import calibration, confusion_table, coverage, headlines, scores, weak_table
 from restt_app.pages.shell import Bar, Bars, DataTable, Drawing
 
@@ -37,6 +38,22 @@ def test_the_headline_is_our_score_beside_the_last_baseline():
     assert (tile["value"], tile["remark"]) == ("0.9", "0.8 to 1; mean: 0")
 
 
+def test_the_headlines_are_our_first_two_metrics():
+    entries = [
+        score(model, value, name) for name in ("r2", "rmse", "brier") for model, value in (("ResTT", 0.5), ("x", 1))
+    ]
+    tiles = headlines({"scores": entries})
+    assert [(tile["name"], tile["remark"]) for tile in tiles] == [
+        ("R² on held-out rows", "0.4 to 0.6; x: 1"),
+        ("RMSE on held-out rows", "0.4 to 0.6; x: 1"),
+    ]
+    bare = {"model": "restt net", "metric": "own", "value": 0.12345}
+    assert headlines({"scores": [bare]}) == [{"name": "own on held-out rows", "value": "0.123", "remark": ""}]
+    assert headlines({}) == []
+    for low, high, remark in ((0.012345, 1.23456, "0.0123 to 1.23"), (None, 1.0, ""), (0.0, None, "")):
+        assert headlines({"scores": [{**bare, "low": low, "high": high}]})[0]["remark"] == remark
+
+
 def test_the_confusion_matrix_has_true_classes_in_rows():
     table = confusion_table({"classes": ["a", "b"], "calibration": {"confusion": {"matrix": [[3, 1], [0, 0]]}}})
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -52,12 +69,20 @@ def test_weak_groups_of_a_regression_show_roots_of_squares_and_of_classes_their_
     assert [cell.text for cell in squared.rows[0]] == ["kind is b", "12", "2", "0.5", "−0.5"]
     logs = weak_table({"task": "classification", "calibration": {"groups": [group]}})
     assert [cell.text for cell in logs.rows[0]] == ["kind is b", "12", "4", "0.25"]
+    many = {**group, "rows": 1234, "loss": 1.23456, "others": 0.0123456}
+    logs = weak_table({"task": "classification", "calibration": {"groups": [many]}})
+    assert [cell.text for cell in logs.rows[0]] == ["kind is b", "1,234", "1.23", "0.0123"]
+    assert (logs.columns, squared.columns[2:]) == (
+        ("rows where", "rows", "log-loss there", "elsewhere"),
+        ("RMSE there", "elsewhere", "observed − predicted"),
+    )
 
 
 def test_intervals_that_hold_more_or_fewer_rows_say_so():
     rows = [
         {"predicted": 1.0, "observed": 2.0, "low": 0.0, "high": 1.5},
-        {"predicted": 1, "observed": 1, "low": 0, "high": 2},
+        {"predicted": 1, "observed": 2, "low": 0, "high": 2},  # ends belong to their interval
+        {"predicted": 1, "observed": 0, "low": 0, "high": 2},
     ]
     levels = [
         {"expected": 0.9, "observed": observed, "width": width}
@@ -67,6 +92,8 @@ def test_intervals_that_hold_more_or_fewer_rows_say_so():
     assert [row[1].remark for row in coverage(levels).rows] == ["5 points more", "1 point fewer", "as it should"]
     assert texts(coverage(levels), 2) == ["1", "–", "2"]
     assert [cell.text for cell in coverage([fifth], fifths=True).rows[0]] == ["1 to 2", "90 %", "3"]
+    fifth |= {"low": 1.23456, "high": 2.34567, "width": 1.234567}
+    assert [cell.text for cell in coverage([fifth], fifths=True).rows[0]] == ["1.23 to 2.35", "90 %", "1.235"]
     assert "; 1 observed values lie outside" in calibration({"calibration": {"rows": rows}}, "y").caption
 
 
@@ -91,6 +118,8 @@ def test_bars_lie_between_the_ends_of_all_of_them():
 def test_two_classes_have_the_seconds_probability(classes, outputs):
     model = type("Model", (), {"target_": type("Target", (), {"outputs": 1})})
     assert _outputs(model, "y", classes) == outputs
+    model.target_.outputs = 2
+    assert _outputs(model, "y", None) == ("y 1", "y 2")
 
 
 @pytest.mark.parametrize(
@@ -107,3 +136,12 @@ def test_the_summary_says_whether_columns_interact(shares, words):
     told = _summary({"source": {"rows_used": 1200}}, learned, ["a", "b"], "y")
     assert told[0] == "Predicts y, one of 2 classes (a, b), from a row's other columns, fitted to 1,200 rows."
     assert words in told[1]
+    for count, ends in ((6, "0, 1, 2, 3, 4, 5)"), (7, "0, 1, 2, 3, 4, 5, …)")):
+        many = _summary({"source": {"rows": 5}}, learned, list(range(count)), "y")[0]
+        assert many == f"Predicts y, one of {count} classes ({ends}, from a row's other columns, fitted to 5 rows."
+    assert _summary({"source": {}}, learned, None, "y")[0] == "Predicts y, a number, from a row's other columns."
+    facts = _facts(type("Model", (), {"n_features_in_": 1234}), {"source": {"rows": 5678, "file": "a.csv"}}, learned, 9)
+    assert [(fact["value"], fact["remark"]) for fact in facts] == [
+        *(("5,678", "a.csv"), ("1,234", "that the model uses"), (percent(shares[1]), "of the variance")),
+    ]
+    assert _facts(type("Model", (), {"n_features_in_": 2}), {"source": {}}, learned, 9)[0]["value"] == "9"

@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -6,6 +8,8 @@ import pytest
 
 from restt import ResTTClassifier, ResTTRegressor
 from restt_app.workflow import Card, fit_table, fitting, read_table
+from restt_app.workflow.columns import Column
+from restt_app.workflow.fitting import _card_entry, _times
 
 
 def test_a_regression_from_end_to_end(fitted, tree_frame):
@@ -68,6 +72,35 @@ def test_the_task_can_be_named():
     assert card.classes == list(range(12))
 
 
+def test_a_card_has_no_level_of_one_row_and_no_value_of_a_column_left_out():
+    column = Column("k", "category", "text", 0, 3, levels=["u", "v", "w"])
+    entry = _card_entry(column, pd.Series(["u", "u", "v", "v", "w"]))
+    assert (entry["levels"], entry["distinct"]) == (["u", "v"], 3)
+    out = _card_entry(replace(column, used=False, note="left out: as asked"), None)
+    assert "levels" not in out
+    price = Column("p", "number", "1,234.5 kg", 0, 3, range=[0.0, 1.0])
+    assert _card_entry(price, None)["layout"] == "1,234.5 kg"
+    out = _card_entry(replace(price, used=False), None)
+    assert (out["layout"], "range" in out) == ("1,234.5", False)  # a unit is a value too
+
+
+@pytest.mark.parametrize(("values", "row"), [([np.nan, 1.0], 1), ([1.0, 2.0, np.nan, np.nan], 3)])
+def test_times_have_no_gaps(values, row):
+    table = read_table(pd.DataFrame({"t": values}))
+    with pytest.raises(ValueError, match=f"time must be there in every row, and 't' is missing in row {row}"):
+        _times(table, "t")
+
+
+@pytest.mark.usefixtures("little_scoring")
+def test_notes_are_of_columns_left_out_and_seconds_of_the_whole_fit(monkeypatch):
+    monkeypatch.setattr(fitting, "clock", SimpleNamespace(monotonic=iter([10.0, 12.3456]).__next__))
+    card = fit_table(frame([0, 1] * 20, c=1.0), "y", effort="quick", drop=["b"]).card
+    assert card.seconds == 2.35
+    assert card.notes[:2] == ["column 'b' is left out: as asked", "column 'c' is left out: has one value"]
+    assert not any("column 'a'" in note for note in card.notes)
+    assert card.stored[2] == "card.json holds of the target its classes or its least and largest value."
+
+
 def test_rows_without_a_target_are_left_out_and_said():
     y = [float(row) for row in range(40)]
     y[3] = y[7] = np.nan
@@ -103,6 +136,8 @@ def test_progress_goes_from_nothing_to_one():
     assert shares == sorted(shares)
     assert len(told) == 21
     assert told[-1] == ("fitting all rows", pytest.approx(1.0))
+    # The costs of four models in five folds, and of the last fit.
+    assert shares[4::5] == pytest.approx(np.array([1, 6, 6, 21]) / 24)
 
 
 @pytest.mark.usefixtures("little_scoring")

@@ -5,6 +5,20 @@ import pandas as pd
 import pytest
 
 from restt_app.workflow import Card, Predictions, explain_table, fit_table, load_table, predict_table, read_table
+from restt_app.workflow.layouts import (
+    day_order,
+    decimal_sign,
+    given_layouts,
+    is_layout,
+    is_money,
+    joined,
+    label_text,
+    parsed,
+    remedy,
+    rival,
+    split,
+    typed_kind,
+)
 from restt_app.workflow.target import read_target
 
 pytestmark = pytest.mark.usefixtures("little_scoring")
@@ -351,3 +365,87 @@ def test_a_table_of_dropped_columns_alone_has_rows(tmp_path):
     table = read_table(write(tmp_path / "a.csv", x=["1", "2"]), drop=["x", "y"])
     assert (table.rows, table.values) == (2, {})
     assert [(column.kind, column.used) for column in table.columns.values()] == [("unread", False)] * 2
+
+
+# The parts of a layout
+
+
+def test_a_layout_is_a_number_between_units():
+    for parts in (
+        ("", "1234", "kg"),
+        ("$", "1,234.5", ""),
+        ("", "1234.5", "%"),
+        ("EUR", "1.234,5", ""),
+        ("", "1 234,5", "m2"),
+    ):
+        assert split(joined(*parts)) == parts
+    assert (joined("", "1234", "kg"), joined("", "1234.5", "%")) == ("1234 kg", "1234.5%")
+    layouts = ("1234.5", "1234,5", "1'234.5", "1234", "$1.234,5")
+    assert [decimal_sign(layout) for layout in layouts] == [".", ",", ".", "", ","]
+    assert [is_money(layout) for layout in ("$1234.5", "1234 EUR", "1234 kg", "1234%")] == [True, True, False, False]
+    with pytest.raises(ValueError, match="no layout of numbers: 'wide'"):
+        split("wide")
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout", "other"),
+    [
+        ("number", "1234.5 kg", "1.234,5 kg"),
+        ("number", "1234,5", "1,234.5"),
+        ("number", "1 234.5", "1 234,5"),
+        ("number", "1,234.5", None),
+        ("date", "%d/%m/%Y", "%m/%d/%Y"),
+        ("date", "%m-%d-%Y %H:%M", "%d-%m-%Y %H:%M"),
+        ("date", "%d.%m.%Y", None),
+        ("category", "text", None),
+    ],
+)
+def test_some_layouts_have_a_rival(kind, layout, other):
+    assert rival(kind, layout) == other
+    assert day_order(layout) == (layout[1] if kind == "date" and other else "")
+
+
+def test_layouts_belong_to_kinds():
+    known = [("date", "ISO8601"), ("date", "%d %B %Y"), ("number", "1234 kg"), ("boolean", "+/-"), ("category", "text")]
+    assert all(is_layout(*pair) for pair in known)
+    wrong = [("date", "%d/%m"), ("date", "1234"), ("number", "kg"), ("boolean", "text"), ("category", "1234")]
+    assert not any(is_layout(*pair) for pair in wrong)
+    given = given_layouts({"a": "m/d/Y", "b=c": "1234,5 kg"})
+    assert given.columns == {"a": ("date", "%m/%d/%Y"), "b=c": ("number", "1234,5 kg")}
+    assert given_layouts(["1234", "ISO8601"]).table == {"number": "1234", "date": "ISO8601"}
+    assert remedy("a b", ["%m/%d/%Y", "1,234.5"]) == (
+        "layout=['a b=m/d/Y'] (--layout 'a b=m/d/Y') or layout=['a b=1,234.5'] (--layout 'a b=1,234.5')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "texts", "values"),
+    [
+        ("1,234.5", ["1,234", "12,345,678.5", "1234", "-1,234"], [1234, 12345678.5, 1234, -1234]),
+        ("1,234.5", ["12,34", "1,2345", "0,123", "1234,567", "1,234,5"], [None] * 5),
+        ("1.234,5", ["1.234,5", "1,5", "1.5"], [1234.5, 1.5, None]),
+        ("1234,5", ["1,5", "1.5", "1", "1e3"], [1.5, None, 1, 1000]),
+        ("1234", ["12", "1.234", "1.234,5", "1.23"], [12, None, None, 1.23]),
+        ("1'234.5", ["1'234", "1’234.5", "1'23"], [1234, 1234.5, None]),
+        ("1234.5 kg", ["5 kg", "5kg", "-5.5\u00a0kg", "5", "5 g"], [5, 5, -5.5, None, None]),
+        ("$1234.5", ["$5", "-$5", "$-5", "5", "- $ 5"], [5, -5, -5, None, -5]),
+    ],
+)
+def test_numbers_fit_their_layout_or_not(layout, texts, values):
+    found, wrong = parsed(pd.Series(texts), "number", layout)
+    assert [None if np.isnan(number) else number for number in found] == values
+    assert wrong.tolist() == [value is None for value in values]
+
+
+def test_kinds_of_types_and_texts_of_labels():
+    kinds = {
+        "number": ([1, 2.5], [1, None]),
+        "boolean": ([True, False], [True, None]),
+        "date": (pd.to_datetime(["2020-01-01"]), [pd.Timestamp("2020-01-01").date(), None]),
+        "category": (pd.Categorical(["a"]),),
+    }
+    for kind, columns in kinds.items():
+        assert {typed_kind(pd.Series(column)) for column in columns} == {kind}
+    assert [label_text(value) for value in (False, 2.0, 2.5, 10**20, "2.0", np.bool_(True))] == [
+        *("false", "2", "2.5", "1" + "0" * 20, "2.0", "true")
+    ]

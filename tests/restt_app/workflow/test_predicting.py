@@ -9,8 +9,8 @@ import pytest
 
 from restt import ResTTNetRegressor
 from restt_app.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
-from restt_app.workflow.columns import Column
-from restt_app.workflow.predicting import _targets, model_frame
+from restt_app.workflow.columns import Column, listed
+from restt_app.workflow.predicting import Rows, _targets, extra_columns, known_targets, model_frame
 from restt_app.workflow.source import Source
 
 pytestmark = pytest.mark.usefixtures("little_scoring")
@@ -65,6 +65,29 @@ def test_words_for_missing_values_are_those_of_the_fit(tree_frame, tmp_path):
         predict_table(model, gaps, missing="gone")
     with pytest.raises(TypeError, match="carry must be a list of texts"):
         predict_table(model, gaps, carry="kind")
+
+
+def test_at_most_five_extra_columns_and_twelve_lacking_ones_are_named(fitted):
+    assert extra_columns(list("abcde"), fitted.card) == ["not used: 'a', 'b', 'c', 'd', 'e'"]
+    assert extra_columns(["girth", *"abcdefg"], fitted.card) == ["not used: 'a', 'b', 'c', 'd', 'e' and 2 more"]
+    assert extra_columns(["girth", "kind"], fitted.card) == []
+    assert listed([f"c{k}" for k in range(12)]).endswith(", 'c11'")
+    assert listed([f"c{k}" for k in range(14)]).endswith(", 'c11' and 2 more")
+
+
+def test_rows_are_scored_where_the_target_is_known(fitted, labelled):
+    x = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=[5, 6, 7])
+    notes = []
+    known, y = known_targets(fitted.card, Rows(x, np.array([1.0, np.nan, 3.0]), notes, None))
+    assert (known.a.tolist(), known.index.tolist(), y.tolist()) == ([1.0, 3.0], [0, 1], [1.0, 3.0])
+    assert notes == ["1 rows have no 'height', or one the fit has not seen: not scored"]
+    known, y = known_targets(labelled.card, Rows(x, np.array(["tall", None, "huge"], dtype=object), notes, None))
+    assert (known.a.tolist(), y.tolist(), y.dtype) == ([1.0], ["tall"], object)
+    assert notes[1] == "2 rows have no 'tall', or one the fit has not seen: not scored"
+    with pytest.raises(ValueError, match="no row has a value in 'height' that the model knows"):
+        known_targets(fitted.card, Rows(x, np.full(3, np.nan), [], None))
+    assert len(known_targets(fitted.card, Rows(x, np.ones(3), notes, None))[1]) == 3
+    assert len(notes) == 2
 
 
 def test_extra_columns_are_left_out_with_a_note(fitted, tree_frame):

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,7 +7,14 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_squared_error
 
-from restt_app.workflow.scoring import Scorer, ScoringSettings, split_rows
+from restt_app.workflow.scoring import (
+    Scorer,
+    ScoringSettings,
+    _common_labels,
+    _Predicted,
+    _reliability,
+    split_rows,
+)
 
 
 def score(make, x, y, classes, seed, step, settings=None):
@@ -29,6 +38,7 @@ def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
     splits, method = split_rows(y, None, 0, ScoringSettings())
     scorer = Scorer(x, y, None, splits, method, 0)
     cost = scorer.cost("auto")
+    assert cost == pytest.approx(5 * (10 + 0.2 + 1))
     honest = scorer.score(LinearRegression, "auto", lambda what, share: spent.append(share))
     assert set(honest["held_out"]["seconds"]) == {"ResTT", "linear", "boosting", "mean"}
     assert honest["held_out"]["method"] == "5 folds"
@@ -157,7 +167,9 @@ def test_baselines_are_fitted_once_for_two_efforts():
     splits, method = split_rows(y, None, 0, ScoringSettings())
     scorer, told = Scorer(x, y, None, splits, method, 0), []
     first = scorer.score(DummyRegressor, "quick", lambda what, _: told.append(what))
+    assert [scorer.cost(effort) for effort in ("quick", "auto", "best")] == [15.0, 50.0, 150.0]  # baselines are there
     second = scorer.score(LinearRegression, "auto", lambda what, _: told.append(what))
+    assert told[0] == "scoring linear, fold 1 of 5"
     assert sum(what.startswith("scoring boosting") for what in told) == 5
     assert by_name(first)["boosting", "r2"] == by_name(second)["boosting", "r2"]
     assert by_name(first)["ResTT", "r2"]["value"] < by_name(second)["ResTT", "r2"]["value"]
@@ -212,3 +224,34 @@ def test_bins_hold_equally_many_rows_and_equal_probabilities_together():
     sure = [labels[rows][2::3] for _, rows in split_rows(labels, labels, 0, ScoringSettings())[0]]
     assert len(held) == 60
     assert calibration["bins"][-1]["observed"] == pytest.approx(np.concatenate(sure).mean())
+
+
+def test_a_label_of_one_row_counts_as_the_most_common():
+    assert _common_labels(np.array([*"aabbbc"])).tolist() == [*"aabbbb"]
+
+
+def test_a_class_that_a_fold_lacks_has_a_millionth():
+    x, y = pd.DataFrame({"a": [0.0, 1.0]}), np.array(["u", "w"], dtype=object)
+    scorer = Scorer(x, y, np.array(["u", "v", "w"], dtype=object), [(np.arange(2), np.arange(2))], "", 0)
+    model = SimpleNamespace(classes_=np.array(["u", "w"], dtype=object), predict_proba=lambda rows: [[0.25, 0.75]] * 2)
+    found = scorer._values(model, x)
+    np.testing.assert_allclose(found, np.array([[0.25, 1e-6, 0.75]] * 2) / (1 + 1e-6), rtol=1e-12)
+
+
+def test_of_several_classes_the_predicted_ones_probability_is_meant():
+    shares = np.array([[0.8, 0.1, 0.1], [0.8, 0.2, 0.0], [0.2, 0.5, 0.3], [0.1, 0.4, 0.5]])
+    x, y = pd.DataFrame({"a": np.arange(4.0)}), np.array([1, 5, 5, 9])
+    found = _reliability(x, y, _Predicted(shares, 0.0), np.array([1, 5, 9]))
+    assert found["bins"] == [
+        {"low": 0.5, "high": 0.5, "predicted": 0.5, "observed": 1.0, "rows": 2},
+        {"low": 0.8, "high": 0.8, "predicted": 0.8, "observed": 0.5, "rows": 2},
+    ]
+    assert found["confusion"] == {"matrix": [[1, 0, 0], [1, 1, 0], [0, 0, 1]]}
+    assert (found["of"], found["groups"]) == (None, [])
+
+
+def test_a_model_without_intervals_has_rows_without_ends():
+    x, y = numbers(60)
+    calibration = score(LinearRegression, x, y, None, 0, lambda *_: None)["calibration"]
+    assert (calibration["coverage"], calibration["fifths"], len(calibration["rows"])) == ([], [], 60)
+    assert {(row["low"], row["high"]) for row in calibration["rows"]} == {(None, None)}

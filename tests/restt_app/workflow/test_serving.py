@@ -1,5 +1,6 @@
 """The server over real sockets on loopback: the same digits as predict, and no answer that is another's."""
 
+import asyncio
 import http.client
 import json
 import threading
@@ -16,7 +17,8 @@ from tests.restt_app.workflow.conftest import trees
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 
-from restt_app.workflow.serving import Limits, make_app  # noqa: E402
+from restt_app.workflow.columns import Column  # noqa: E402
+from restt_app.workflow.serving import Batcher, Limits, _BodyLimit, _values, make_app  # noqa: E402
 
 
 class Server:
@@ -66,6 +68,17 @@ def test_answers_are_those_of_predict_to_the_last_digit(server, fitted):
         np.testing.assert_array_equal([row[name] for row in found["predictions"]], expected[name])
     status, found = server.ask("/predict", {"rows": records(new)})
     np.testing.assert_array_equal([row["prediction"] for row in found["predictions"]], expected.prediction)
+
+
+def test_numbers_of_a_request_are_read_as_those_of_a_table():
+    plain = Column("a", "number", "1234.5", 0, 3)
+    for given in ([1, None, 2.5], ["1", "gone", "2.5"]):
+        np.testing.assert_array_equal(_values(plain, given, frozenset({"gone"})), [1.0, np.nan, 2.5])
+    np.testing.assert_array_equal(_values(plain, [True, None, False], frozenset()), [1.0, np.nan, 0.0])
+    weight = Column("a", "number", "1234.5 kg", 0, 3)
+    assert _values(weight, ["5 kg", "6kg"], frozenset()).tolist() == [5.0, 6.0]
+    with pytest.raises(ValueError, match="must hold numbers as in the fit, got 5 in row 1, where they are written as"):
+        _values(weight, [5, 6.0], frozenset())
 
 
 def test_words_for_missing_values_are_those_of_the_fit(fitted):
@@ -131,3 +144,82 @@ def test_what_is_wrong_with_a_request_is_said(server):
     connection.request("POST", "/predict", iter([b"{}"]), {"content-type": "application/json"}, encode_chunked=True)
     assert connection.getresponse().status == 411
     connection.close()
+
+
+def test_requests_that_wait_are_answered_together_up_to_the_limit():
+    together = []
+
+    def work(asked):
+        together.append([len(rows) for rows in asked])
+        return [ValueError("two rows") if len(rows) == 2 else len(rows) for rows in asked]
+
+    async def run():
+        batcher = Batcher(work, Limits(rows=4, waiting=5))
+        asked = [asyncio.ensure_future(batcher.ask([{}] * rows)) for rows in (3, 1, 2, 1, 3)]
+        await asyncio.sleep(0)
+        with pytest.raises(asyncio.QueueFull):
+            await batcher.ask([{}])
+        running = asyncio.ensure_future(batcher.run())
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        running.cancel()
+        batcher.close()
+        return answers
+
+    answers = asyncio.run(run())
+    assert together == [[3, 1], [2, 1, 3]]
+    assert [str(answer) for answer in answers] == ["3", "1", "two rows", "1", "3"]
+
+
+def test_an_error_of_the_work_is_everyones_and_a_request_given_up_is_not_computed():
+    asked = []
+
+    def work(rows):
+        asked.append(len(rows))
+        raise ValueError("no")
+
+    async def run():
+        batcher = Batcher(work, Limits())
+        gone = asyncio.ensure_future(batcher.ask([{}]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        waiting = [asyncio.ensure_future(batcher.ask([{}])) for _ in range(2)]
+        running = asyncio.ensure_future(batcher.run())
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        running.cancel()
+        batcher.close()
+        return [str(answer) for answer in answers]
+
+    assert asyncio.run(run()) == ["no", "no"]
+    assert asked == [2]
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [(None, 411), (b"10", None), (b"11", 413)], ids=["unsaid", "enough", "too much"]
+)
+def test_a_body_is_refused_before_it_is_taken_and_read_to_an_end(length, status):
+    sent, read = [], []
+
+    async def app(scope, receive, send):
+        sent.append("served")
+
+    async def receive():
+        read.append(1)
+        return {"body": b"x" * 16, "more_body": len(read) < 9}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [] if length is None else [(b"content-length", length)]
+    limited = _BodyLimit(app, 10)
+    asyncio.run(limited({"type": "http", "method": "POST", "headers": headers}, receive, send))
+    if status is None:
+        assert (sent, read) == (["served"], [])
+        return
+    assert (sent[0]["status"], len(read)) == (status, 5)  # up to eight times the limit
+    said = "a request has at most 10 bytes" if status == 413 else "a request must have a content-length"
+    assert json.loads(sent[1]["body"]) == {"detail": said}
+    read[:] = [1] * 7
+    asyncio.run(limited({"type": "http", "method": "POST", "headers": headers}, receive, send))
+    assert len(read) == 9
+    asyncio.run(limited({"type": "http", "method": "GET", "headers": []}, receive, send))
+    assert sent[-1] == "served"

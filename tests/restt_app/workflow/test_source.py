@@ -150,3 +150,30 @@ def test_a_damaged_page_of_a_parquet_file_is_named(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(ValueError, match=r"a\.parquet is damaged: "):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "delimiter"),
+    [
+        ("a,b\n1,2\n3,4\n", ","),
+        ("a b,c d\n1 x,2\n3,4 y\n", ","),  # blanks cut the header into three, the rows into two
+        ("a;b;c\n1,5;2,5;x\n3,5;4;y\n", ";"),
+        ("a|b\n1,2|3\n4,5|6\n", "|"),
+        ("alone\n1\n2\n", ","),
+        ("a,b;c\n1,2;3\n4,5;6\n", ","),  # as many of each: the first of the list
+        ("a,b,c;d\n1,2,3;4\n", ","),  # the more fields
+    ],
+)
+def test_the_delimiter_cuts_all_records_alike_and_into_the_most(content, delimiter, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    with Source(path) as source:
+        assert source.delimiter == delimiter
+
+
+def test_a_record_cut_by_the_end_of_the_sample_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr("restt_app.workflow.source._SAMPLE_CHARACTERS", 18)
+    path = tmp_path / "a.csv"
+    path.write_text("a;b,c\n1;2,3\n4;5555555,6\n")  # the last of the sample is "4;5555", of one comma less
+    with Source(path) as source:
+        assert source.delimiter == ","

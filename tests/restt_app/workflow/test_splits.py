@@ -30,7 +30,8 @@ def test_no_group_is_on_both_sides_and_every_small_table_is_scored_whole(rows, l
 
 
 def test_rows_without_a_group_stand_alone():
-    assert len(set(group_codes(np.array(["a", None, "a", None], dtype=object)))) == 3
+    assert group_codes(np.array(["a", None, "b", "a", None], dtype=object)).tolist() == [0, 2, 1, 0, 3]
+    assert group_codes(np.array([None, None], dtype=object)).tolist() == [1, 2]
 
 
 def test_what_comes_later_is_predicted_from_what_came_before_and_equal_times_stay_together():
@@ -38,6 +39,44 @@ def test_what_comes_later_is_predicted_from_what_came_before_and_equal_times_sta
     [(kept, held)], method = split_rows(np.zeros(100), None, 0, ScoringSettings(), times=times)
     assert times[kept].max() < times[held].min()
     assert (len(kept), len(held), method) == (80, 20, "the latest 20 % of the rows")
+    few = ScoringSettings(most_trained=7, most_held=2)
+    [(kept, held)], method = split_rows(np.zeros(100), None, 0, few, times=times)
+    assert (sorted(times[kept]), times[held].tolist()) == ([17] * 2 + [18] * 5, [19] * 5)  # the latest of each
+    assert method == "the latest 5 % of the rows"
+    [(kept, held)], _ = split_rows(np.zeros(3), None, 0, ScoringSettings(), times=np.array([2.0, 0.0, 1.0]))
+    assert (kept.tolist(), held.tolist()) == ([1, 2], [0])
+    with pytest.raises(ValueError, match="time must have different values"):
+        split_rows(np.zeros(2), None, 0, ScoringSettings(), times=np.arange(2.0))
+
+
+@pytest.mark.parametrize(("rows", "method"), [(9, "3 folds"), (10, "20 % of the rows"), (30, "13 % of the rows")])
+def test_from_many_rows_on_one_part_is_held_out(rows, method):
+    settings = ScoringSettings(folds=3, fold_rows=10, most_held=4, most_trained=20)
+    splits, words = split_rows(np.arange(rows), None, 0, settings)
+    assert words == method
+    sizes = {9: [(6, 3)] * 3, 10: [(8, 2)], 30: [(20, 4)]}[rows]
+    assert [(len(kept), len(held)) for kept, held in splits] == sizes
+
+
+def test_classes_are_spread_evenly_where_one_has_a_row_for_each_fold():
+    labels = np.array([*"aaabbb"])
+    splits, _ = split_rows(labels, labels, 0, ScoringSettings(folds=3))
+    assert [sorted(labels[held]) for _, held in splits] == [["a", "b"]] * 3
+    # Where none has, folds cannot be spread by class, and are made all the same.
+    few = np.array([*"aabbcc"])
+    assert len(split_rows(few, few, 0, ScoringSettings(folds=3))[0]) == 3
+
+
+def test_groups_have_to_be_two_and_leave_two_classes():
+    y, settings = np.arange(12), ScoringSettings(fold_rows=12, most_trained=4, most_held=3)
+    [(kept, held)], method = split_rows(y, None, 0, settings, groups=y // 4)
+    assert (len(kept), len(held), method) == (4, 3, "whole groups, 33 % of the rows")
+    splits, method = split_rows(y, None, 0, ScoringSettings(), groups=y // 6)
+    assert (len(splits), method) == (2, "2 folds of whole groups, 2 in all")
+    with pytest.raises(ValueError, match="group must have at least two different values, got 1"):
+        split_rows(y, None, 0, settings, groups=np.zeros(12))
+    with pytest.raises(ValueError, match="each class is in one group"):
+        split_rows(y, y // 6, 0, settings, groups=y // 6)
 
 
 def test_scores_on_new_people_are_not_those_on_known_ones():

@@ -171,6 +171,24 @@ def test_numbers_with_text_among_them_are_refused_with_the_way_out(tmp_path):
     assert read_table(path, category=["x"]).columns["x"].kind == "category"
 
 
+@pytest.mark.parametrize(
+    ("numbers", "words", "refused"), [(19, 1, False), (20, 1, True), (11, 11, True), (10, 12, False), (21, 0, False)]
+)
+def test_texts_are_mixed_where_half_of_more_than_twenty_are_numbers(numbers, words, refused):
+    texts = [*(f"{k}.5" for k in range(1, numbers + 1)), *(f"word {k}" for k in range(words))]
+    frame = pd.DataFrame({"x": [None, *texts] * 3})
+    if refused:
+        with pytest.raises(ValueError, match=f"holds numbers and text, such as 'word 0' in row {numbers + 2}:"):
+            read_table(frame)
+    else:
+        assert read_table(frame).columns["x"].kind == ("category" if words else "number")
+
+
+def test_labels_are_kept_of_two_hundred_values():
+    table = read_table(pd.DataFrame({"x": np.arange(201.0) % 200, "y": np.arange(201.0)}))
+    assert list(table.labels) == ["x"]
+
+
 def test_codes_with_letters_among_them_are_categories(tmp_path):
     codes = [f"{k:04d}" if k % 3 else f"{k:03d}A" for k in range(30)] * 2
     table = read_table(write(tmp_path / "a.csv", code=codes, y=range(60)))

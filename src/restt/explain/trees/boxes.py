@@ -209,8 +209,7 @@ class BoxGram(Gram):
         if self._swept is None:
             return super().variances(highest)
         whole, totals, orders, _ = self._swept
-        missing = max(0, highest + 1 - len(orders))
-        return whole, totals, torch.nn.functional.pad(orders, (0, 0, 0, missing))[: highest + 1]
+        return whole, totals, torch.nn.functional.pad(orders, (0, 0, 0, highest))[: highest + 1]
 
     def containing(self) -> Tensor:  # (N, N, D)
         """The variance of all terms that contain both sites of each pair."""

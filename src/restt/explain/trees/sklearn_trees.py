@@ -38,7 +38,6 @@ def _averaged(model: Any, kind: str) -> tuple[str, list[Tree], np.ndarray]:
     for member in members:
         value = member.tree_.value[:, 0, :] if classes else member.tree_.value[:, :, 0]  # (K, D)
         if classes:
-            value = value / value.sum(1, keepdims=True)
             value = value[:, 1:] if value.shape[1] == 2 else value
         trees.append(_tree(member.tree_, value / len(members)))
     return "probability" if classes else "y", trees, np.zeros(trees[0].value.shape[1])
