@@ -9,6 +9,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
+from scipy.special import log_softmax
 from sklearn.metrics import log_loss
 
 import restt
@@ -407,6 +408,27 @@ def test_rows_count_by_weight():
     labels = np.array([0, 1])
     assert chosen_weights(logits, labels, np.array([5.0, 1.0])).argmax() == 0
     assert chosen_weights(logits, labels, np.array([1.0, 5.0])).argmax() == 1
+
+
+def test_rounds_add_the_candidate_that_lowers_the_loss_and_the_costs_of_the_average_most():
+    rng = np.random.default_rng(3)
+    labels, weights, costs = rng.integers(0, 3, 60), rng.random(60) + 0.5, np.array([0.0, 1.0, 4.0, 0.0])
+    sizes = np.array([0.5, 1.0, 1.5, -2.0])[:, None, None]
+    logits = sizes * np.eye(3)[labels] + rng.standard_normal((4, 60, 3))
+
+    def loss(counts: np.ndarray) -> float:
+        average = np.tensordot(counts, logits, 1) / counts.sum()
+        own = -np.average(log_softmax(average, axis=1)[np.arange(60), labels], weights=weights)
+        return own + counts @ costs / counts.sum() / weights.sum()
+
+    alone = np.array([loss(one) for one in np.eye(4)])
+    assert (alone > 2 * alone.min()).tolist() == [False, False, False, True]
+    path = [np.zeros(4)]
+    for _ in range(7):
+        path.append(min((path[-1] + one for one in np.eye(4)[:3]), key=loss))
+    best = min(path[1:], key=loss)
+    assert (best > 0).sum() > 1
+    assert greedy_weights(logits, labels, weights, costs, 7, 2.0) == pytest.approx(best / best.sum(), abs=1e-12)
 
 
 def test_costs_count_less_with_more_rows():

@@ -250,8 +250,9 @@ def test_distributions_are_quantiles_and_their_inverse(power):
     np.testing.assert_allclose(at.std, np.sqrt(np.mean(squares, axis=0)), rtol=1e-10)
     plain = Distribution(outputs, at.measure, at.table, at.degrees, replace(warp, power=np.ones(2)))
     size = np.stack([np.interp(middles, LEVELS, column) for column in at.table.T], axis=1)
-    step = 0.25 * np.sqrt((size**2).mean(axis=0)) * at.deviations
-    t = outputs + np.array([-0.5, 0.1, 1.0, 2.0])[:, None] * at.deviations
+    width = 0.25 * np.sqrt((size**2).mean(axis=0))
+    places = np.stack([0 * width - 0.5, 0 * width + 1, at.table[0] - width / 2, at.table[-1] + width / 2])
+    step, t = width * at.deviations, outputs + places * at.deviations
     y, above, below = (plain.warp.decode(t + sign * step) for sign in (0, 1, -1))
     quotient = (plain.cdf(above) - plain.cdf(below)) / (above - below)
     np.testing.assert_allclose(np.exp(plain.log_density(y)), quotient, rtol=1e-8)
