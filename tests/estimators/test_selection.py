@@ -18,6 +18,7 @@ from restt.estimators.class_rows import ClassSettings
 from restt.estimators.classes import log_loss as logit_loss
 from restt.estimators.selection import greedy_weights
 from restt.prior.rounding import train_values
+from tests.estimators.class_problems import class_rows
 
 
 def interacting(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -380,6 +381,27 @@ def chosen_weights(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, 
 
 def noisy_logits(rng: np.random.Generator, labels: np.ndarray, noise: float) -> np.ndarray:
     return 2.0 * np.eye(2)[labels] + noise * rng.standard_normal((len(labels), 2))
+
+
+def test_shares_outside_each_fold_and_the_order_of_sites():
+    rng = np.random.default_rng(0)
+    table = rng.random((40, 4))
+    table[:, 1] = 3.0
+    rows = class_rows(table, rng.integers(0, 3, 40), [], ClassSettings())
+    found = selection._held_out_shares(rows)
+    for fold in range(5):
+        part = rows.folds != fold
+        counts = np.bincount(rows.labels[part], rows.weights[part], minlength=3) + 1 / 3
+        own = rows.folds == fold
+        np.testing.assert_allclose(found[own], np.tile(np.log(counts / counts.sum()), (own.sum(), 1)))
+    # By falling relevance, columns of one value after the first.
+    assert selection._site_order(rows, np.array([1.0, 9.0, 3.0, 2.0])) == (2, 1, 3, 0)
+    device = selection.device_of(rows, ResTTClassifier(device="cpu"))
+    assert (device.batch_size, device.epochs) == (None, ClassSettings().train_steps)
+    assert device.step_work == 40 * sum(site.width for site in rows.sites) * ClassSettings().train_bond ** 2 * 5
+    assert (
+        selection.device_of(replace(rows, bond=3), ResTTClassifier(device="cpu")).step_work == 9 / 64 * device.step_work
+    )
 
 
 def test_candidates_that_err_apart_are_averaged():
