@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from restt import features
 from restt.estimators import columns
 from restt.estimators import encoding as encoding_module
-from restt.estimators.columns import _rare_levels, levels_beside, mean_and_spread
+from restt.estimators.columns import _rare_levels, _warn_of_unseen, levels_beside, mean_and_spread
 from restt.estimators.encoding import Encoding, fit_encoding
 from restt.estimators.tables import Table, frame_table
 
@@ -78,6 +79,12 @@ def test_rare_levels_are_light_or_more_than_have_a_state():
     # The heaviest stay; of equal ones numbers before text.
     assert _rare_levels(totals, 100.0, 3) == {"c", "b", "d"}
     assert [levels_beside(columns, 500, 3000) for columns in (6, 7, 29, 31)] == [500, 428, 103, 100]
+
+
+def test_one_warning_counts_the_other_columns():
+    for notes, text in ((["", "a"], "a, gone"), (["a", "", "b", "c"], "a (and 2 more column(s)), gone")):
+        with pytest.warns(UserWarning, match=rf"^{re.escape(text)}$"):
+            _warn_of_unseen(notes, "gone")
 
 
 def test_means_and_spreads_are_weighted_and_without_missing_values():
