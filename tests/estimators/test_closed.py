@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import warnings
+from collections.abc import Collection
 
 import numpy as np
 import pytest
@@ -106,19 +107,26 @@ def test_weights_of_less_rows_than_columns_are_warned_of(weight, rows, warned):
     assert [message.startswith(text) for message in warnings_of(given)] == [True] * warned
 
 
-@pytest.mark.parametrize(("distinct", "values", "warned"), [(5, 5, False), (4, 4, True), (4, 2, False), (4, 3, True)])
-def test_copies_are_warned_of_where_they_are_most_rows_and_other_rows_were_possible(distinct, values, warned):
-    """Ten rows; a column of four values, or five, and a y of two to five make 8 to 25 different rows."""
-    own = np.arange(10) % distinct
-    given = Examples(Table(own[:, None].astype(float)), (own % values).astype(float), np.ones(10))
-    text = f"{10 - distinct} of 10 rows are exact copies"
-    assert [message.startswith(text) for message in warnings_of(given)] == [True] * warned
+@pytest.mark.parametrize(
+    ("rows", "distinct", "values", "warned"),
+    [(10, 5, 5, False), (10, 4, 4, True), (10, 4, 2, False), (10, 4, 3, True), (9, 3, 3, False)],
+)
+def test_copies_are_warned_of_where_they_are_most_rows_and_other_rows_were_possible(rows, distinct, values, warned):
+    """A column and y make as many different rows as the product of their values, here 8 to 25."""
+    own = np.arange(rows) % distinct
+    sign = np.where(np.arange(rows) < distinct, 1.0, -1.0)  # of 0, which has none
+    column = np.where(own == 1, np.nan, own * np.where(own == 0, sign, 1))[:, None]
+    y = (own % values).astype(float)
+    text = f"{rows - distinct} of {rows} rows are exact copies"
+    for targets, categorical in ((y, ()), (y.astype(str), ()), (y.astype(str).astype(object), ()), (y, {0})):
+        found = warnings_of(Examples(Table(column), targets, np.ones(rows)), categorical)
+        assert [message.startswith(text) for message in found] == [True] * warned
 
 
-def warnings_of(given: Examples) -> list[str]:
+def warnings_of(given: Examples, categorical: Collection[int] = ()) -> list[str]:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        warn_of_odd_rows(given, ())
+        warn_of_odd_rows(given, categorical)
     return [str(one.message) for one in seen]
 
 
