@@ -268,6 +268,38 @@ def test_long_chains_are_refused_whatever_the_memory(monkeypatch):
     settings.check_fits(100_000, 1, 1, 1, 1, 1, settled)
 
 
+def test_a_training_takes_what_is_written_down():
+    """Fifteen copies of the weights, the rows' site vectors, and the states, features and outer product of a step."""
+    sizes = {"sites": 3, "width": 4, "bond_dim": 5, "outputs": 2, "runs": 6}
+    weights = 3 * 4 * (25 + 5) + 4 * 5 * 2
+    for precision, size in (("float32", 4), ("float64", 8)):
+        for batch, steps in ((None, 100), (70, 70)):
+            settled = settings.settle(
+                100, 12, 5, 6, device="cpu", precision=precision, batch_size=batch or 100, epochs=1
+            )
+            expected = 15 * 6 * weights + 100 * 3 * 4 + steps * 6 * (3 * 3 * 5 + 2 * 3 * 4 + 2 * 4 * 5)
+            assert settings.training_bytes(settled, **sizes, rows=100) == size * expected
+
+
+def test_settings_follow_from_the_rows_and_their_work():
+    def settled(rows, batch="auto", epochs="auto", precision="auto"):
+        given = {"device": "cpu", "precision": precision, "batch_size": batch, "epochs": epochs}
+        return settings.settle(rows, 80, 10, 2, **given)
+
+    net = settings.NET
+    whole, more = settled(net.whole_rows), settled(net.whole_rows + 1)
+    assert (whole.batch_size, more.batch_size) == (None, net.batch_size)
+    assert whole.step_work == net.whole_rows * 80 * 100 * 2
+    assert more.step_work == net.batch_size * 80 * 100 * 2
+    assert (settled(100, batch=100).batch_size, settled(100, batch=99).batch_size) == (None, 99)
+    steps = -(-(net.whole_rows + 1) // net.batch_size)
+    assert more.epochs == max(net.fewest_epochs, -(-net.steps // steps))
+    assert settled(10**9, precision="float32").epochs == net.fewest_epochs
+    assert (settled(100, epochs=3).epochs, settled(100).epochs) == (3, net.steps)
+    most = int(net.float64_work / 80 / 100 / 2)
+    assert [settled(most + step).precision for step in (0, 1)] == ["float64", "float32"]
+
+
 def test_available_memory_is_a_size():
     assert 2**20 < settings.available_memory(torch.device("cpu")) < 2**60
 

@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_expit
+from scipy.stats import ttest_ind_from_stats
 from sklearn.metrics import log_loss
 
 import restt
 from restt import DiagonalTT, ResTTClassifier
+from restt.estimators.class_more_rows import probability_of
 from restt.estimators.class_rows import ClassSettings
 from restt.estimators.more_rows import ScalesWarning
 from restt.prior.sites import rows_of
@@ -130,6 +132,18 @@ def test_refit_scales_is_a_fit_to_all_rows(fitted):
     whole = [np.concatenate(parts) for parts in zip(made(40), (x, y), strict=True)]
     fresh = ResTTClassifier(effort="quick", random_state=0).fit(*whole)
     np.testing.assert_allclose(again.predict_proba(x), fresh.predict_proba(x), rtol=0, atol=1e-6)
+
+
+def test_probability_of_losses_is_that_of_a_t_test():
+    losses, weights = np.array([0.2, 0.6, 1.0]), np.array([1.0, 2.0, 1.0])
+    expected = ttest_ind_from_stats(0.6, 0.08**0.5, 3, 0.4, 0.3, 50, alternative="greater").pvalue
+    assert probability_of(losses, weights, (0.4, 0.3, 50)) == pytest.approx(expected, rel=1e-12)
+    # Without a spread on either side, a mean that is larger at all; without rows on one of them, none.
+    for loss, spread, count, found in ((0.4, 0, 9, 1.0), (0.41, 0, 9, 0.0), (0.9, 0.1, 0, 1.0)):
+        assert probability_of(np.full(3, loss), weights, (0.4, spread, count)) == found
+    assert 0 < probability_of(np.full(3, 0.41), weights, (0.4, 0.01, 9)) < 0.1
+    assert 0 < probability_of(losses, weights, (0.4, 0.0, 9)) < 0.5
+    assert probability_of(losses, 0 * weights, (0.1, 0.1, 9)) == probability_of(losses[:0], weights[:0], (0, 1, 9)) == 1
 
 
 def test_rows_of_the_same_kind_are_not_warned_of(fitted):

@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from restt.estimators import ResTTClassifier
-from restt.estimators.class_rows import pieces, stratified_folds
+from restt.estimators.class_rows import ClassSettings, pieces, stratified_folds
 
 
 def few_cells(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -66,6 +66,17 @@ def test_of_many_rows_as_few_folds_are_held_out_as_have_enough():
         folds = stratified_folds(labels, 5, judged)
         assert folds.max() + 1 == expected
         assert (folds >= 0).sum() == 20 * expected
+
+
+def test_best_is_twice_the_rows_and_steps_of_auto():
+    best, auto = ClassSettings.of_effort("best"), ClassSettings.of_effort("auto")
+    for name in ("first_iterations", "iterations", "inducing_rows", "train_steps"):
+        assert getattr(best, name) == 2 * getattr(auto, name)
+    pairs = best.learning_pairs, best.learning_entries  # pairs of rows
+    assert pairs == (4 * auto.learning_pairs, 4 * auto.learning_entries)
+    rows = 3e9 / 1565 / 100  # times inducing rows and columns
+    assert [auto.is_costly(int(rows) + step, 100) for step in (0, 1)] == [False, True]
+    assert not auto.is_costly(10**9, int(3e9 / 1565 / 20_000))  # the sample is as long as it gets
 
 
 def test_one_row_is_certain():

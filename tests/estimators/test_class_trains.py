@@ -83,6 +83,22 @@ def held_out_logits(rows: ClassRows) -> np.ndarray:
     return trains.held_out(trains.penalties, 5)[0]
 
 
+def test_as_many_penalties_as_the_budget_has_room_for(rows):
+    """Multiplications of a penalty: rows of a step · Σ of the widths · r², and r for each class at the end · steps."""
+    own = replace(rows.settings, train_bond=3, train_steps=7, step_rows=50, train_penalties=(0.1, 0.01, 0.001))
+    trains = Trains(replace(rows, settings=own), DEVICE, 0)
+    widths = [matrix.shape[1] for matrix in trains.matrices]
+    work = 50 * (sum(widths) * 9 + max(widths) * 3 * 2) * 5 * 7
+    for budget, count in ((2 * work - 1, 1), (2 * work, 2), (9 * work, 3)):
+        limited = replace(rows, settings=replace(own, trained_work=float(budget)))
+        assert Trains(limited, DEVICE, 0).penalties == own.train_penalties[:count]
+    sites = len(rows.sites)
+    for change, kept in (({"longest_train": sites}, 3), ({"longest_train": sites - 1}, 0), ({"fewest_rows": 81}, 0)):
+        assert len(Trains(replace(rows, settings=replace(own, **change)), DEVICE, 0).penalties) == kept
+    for bond, kept in ((1, 0), (2, 3)):  # a train over straight lines has a bond more over the states
+        assert len(Trains(replace(rows, settings=own, bond=bond), DEVICE, 0).penalties) == kept
+
+
 def test_folds_that_come_first_have_rows_enough_and_the_others_follow_alone(rows):
     few = replace(rows, settings=replace(rows.settings, train_steps=3, raced_rows=30, train_penalties=(0.1, 0.01)))
     trains = Trains(few, DEVICE, 0)

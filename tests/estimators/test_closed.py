@@ -1,14 +1,18 @@
 """What closed-form estimators refuse, how long they take, and what they report."""
 
+import dataclasses
 import json
+import warnings
+from collections.abc import Collection
 
 import numpy as np
 import pytest
 from sklearn.utils._param_validation import InvalidParameterError
 
 from restt import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
-from restt.estimators.closed import FitReport
+from restt.estimators.closed import FitReport, warn_of_odd_rows
 from restt.estimators.settings import TRAINING
+from restt.estimators.tables import Examples, Table
 from restt.prior import Settings
 
 PAIRS = [(ResTTRegressor, ResTTNetRegressor), (ResTTClassifier, ResTTNetClassifier)]
@@ -57,8 +61,12 @@ def test_wrong_options_are_named(kind, option, error, message, numbers):
 def test_efforts_are_settings():
     quick, auto, best = (Settings.of_effort(effort) for effort in ("quick", "auto", "best"))
     assert auto == Settings()
-    assert quick.scale_rows < auto.scale_rows < best.scale_rows
-    assert quick.iterations < auto.iterations < best.iterations
+    steps = {"first_iterations", "iterations", "last_iterations", "other_iterations"}
+    for name in (field.name for field in dataclasses.fields(Settings)):  # twice the rows and steps of everything
+        factor = 2 if name in {"first_rows", "scale_rows", *steps} else 1
+        assert getattr(best, name) == (getattr(auto, name) if factor == 1 else 2 * getattr(auto, name))
+    changed = {"scale_rows": 400, "iterations": 8, "last_iterations": 4, "components": auto.components[:1]}
+    assert quick == dataclasses.replace(auto, **changed)
     with pytest.raises(ValueError, match="effort must be one of"):
         Settings.of_effort("much")
 
@@ -88,6 +96,38 @@ def test_a_report_says_what_was_done(numbers):
     assert [line.split()[0] for line in lines] == list(report)
     classes = ResTTClassifier(random_state=0).fit(x, y > 0).fit_report_
     assert classes["out_of_fold_log_loss"] < np.log(2)
+
+
+@pytest.mark.parametrize(
+    ("weight", "rows", "warned"), [(0.4, 10, False), (0.39, 10, True), (0.9, 4, True), (0.9, 3, False)]
+)
+def test_weights_of_less_rows_than_columns_are_warned_of(weight, rows, warned):
+    given = Examples(Table(np.random.default_rng(0).random((rows, 3))), np.arange(float(rows)), np.full(rows, weight))
+    text = f"sample_weight sums to {weight * rows:.3g} over {rows} rows of 3 columns"
+    assert [message.startswith(text) for message in warnings_of(given)] == [True] * warned
+
+
+@pytest.mark.parametrize(
+    ("rows", "distinct", "values", "warned"),
+    [(10, 5, 5, False), (10, 4, 4, True), (10, 4, 2, False), (10, 4, 3, True), (9, 3, 3, False)],
+)
+def test_copies_are_warned_of_where_they_are_most_rows_and_other_rows_were_possible(rows, distinct, values, warned):
+    """A column and y make as many different rows as the product of their values, here 8 to 25."""
+    own = np.arange(rows) % distinct
+    sign = np.where(np.arange(rows) < distinct, 1.0, -1.0)  # of 0, which has none
+    column = np.where(own == 1, np.nan, own * np.where(own == 0, sign, 1))[:, None]
+    y = (own % values).astype(float)
+    text = f"{rows - distinct} of {rows} rows are exact copies"
+    for targets, categorical in ((y, ()), (y.astype(str), ()), (y.astype(str).astype(object), ()), (y, {0})):
+        found = warnings_of(Examples(Table(column), targets, np.ones(rows)), categorical)
+        assert [message.startswith(text) for message in found] == [True] * warned
+
+
+def warnings_of(given: Examples, categorical: Collection[int] = ()) -> list[str]:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warn_of_odd_rows(given, categorical)
+    return [str(one.message) for one in seen]
 
 
 def test_a_report_in_a_notebook_is_escaped():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from restt import ResTTNetRegressor, ResTTRegressor, load
+from restt.estimators.modelled import Modelled
 from tests.estimators.test_old_files import FIXTURES
 from tests.hasty import hasty_solvers
 
@@ -145,3 +146,22 @@ def test_a_number_that_was_never_missing_in_the_fit_is_less_certain_without_it(m
     without[:, 0] = np.nan
     with_it, without_it = (model.predict(table, return_std=True)[1] for table in (x, without))
     assert without_it.mean() > 1.5 * with_it.mean()
+
+
+def test_a_target_is_divided_by_powers_of_two_where_it_is_of_extreme_size():
+    rng = np.random.default_rng(0)
+    sizes = np.ldexp(1.0, [0, 300, 301, -900, 0])
+    y, weights = rng.random((30, 5)) * 0.5 * sizes, rng.random(30) + 0.5
+    y[0], y[:, 4] = 0.75 * sizes, -7.5
+    target, divided = Modelled.scaled(y, weights)
+    assert target.exponents.tolist() == [0, 0, 301, -900, 0]
+    np.testing.assert_array_equal(divided, np.ldexp(y, -target.exponents))
+    assert np.abs(divided[:, 2:4]).max(axis=0).tolist() == [0.75, 0.75]
+    # Without a power its mean and scale are those of y; a constant has none.
+    unit = np.r_[sizes[:4], 1]
+    mean = np.average(y / unit, axis=0, weights=weights)
+    np.testing.assert_allclose(target.mean / unit, mean, rtol=1e-10)
+    spread = np.sqrt(np.average((y / unit - mean) ** 2, axis=0, weights=weights))
+    np.testing.assert_allclose(target.scale / unit, np.r_[spread[:4], 0], rtol=1e-10)
+    np.testing.assert_allclose(target.divided(y), divided, rtol=0)
+    assert target.divided(y + 1)[:, 4].tolist() == [-7.5] * 30

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from restt import features
 from restt.estimators import columns
 from restt.estimators import encoding as encoding_module
+from restt.estimators.columns import _rare_levels, _warn_of_unseen, levels_beside, mean_and_spread
 from restt.estimators.encoding import Encoding, fit_encoding
 from restt.estimators.tables import Table, frame_table
 
@@ -66,6 +68,37 @@ def test_unknown_category_is_the_learned_state_of_rare_ones():
     with pytest.warns(UserWarning, match="'new' in row 1"):
         found = encoding.vectors(torch.from_numpy(encoding.numbers(frame_table(pd.DataFrame({"c": ["rare", "new"]})))))
     assert found[:, 0].tolist() == [[0, 0, 1], [0, 0, 1]]
+
+
+def test_rare_levels_are_light_or_more_than_have_a_state():
+    totals = {"a": 60.0, "b": 1.0, "c": 0.99, "d": 2.0, 7: 2.0, 3: 34.01}
+    assert _rare_levels(totals, 100.0, None) == {"c"}  # of less than a hundredth
+    assert _rare_levels(totals, 1000.0, 6) == {"b", "c"}  # of less than two rows
+    assert _rare_levels(totals, 100.0, 6) == {"c"}
+    assert _rare_levels(totals, 100.0, 5) == {"c"}
+    # The heaviest stay; of equal ones numbers before text.
+    assert _rare_levels(totals, 100.0, 3) == {"c", "b", "d"}
+    assert [levels_beside(columns, 500, 3000) for columns in (6, 7, 29, 31)] == [500, 428, 103, 100]
+
+
+def test_one_warning_counts_the_other_columns():
+    for notes, text in ((["", "a"], "a, gone"), (["a", "", "b", "c"], "a (and 2 more column(s)), gone")):
+        with pytest.warns(UserWarning, match=rf"^{re.escape(text)}$"):
+            _warn_of_unseen(notes, "gone")
+
+
+def test_means_and_spreads_are_weighted_and_without_missing_values():
+    rng = np.random.default_rng(0)
+    values, weights = rng.standard_normal((30, 3)) * [1, 1e200, 1e-200] + [5, 0, 0], rng.random(30) + 0.5
+    values[rng.random((30, 3)) < 0.2] = np.nan
+    mean, spread = mean_and_spread(values, weights)
+    for n, size in enumerate((1.0, 1e200, 1e-200)):
+        present = ~np.isnan(values[:, n])
+        column, share = values[present, n] / size, weights[present] / weights[present].sum()
+        assert mean[n] / size == pytest.approx(share @ column, rel=1e-12)
+        assert spread[n] / size == pytest.approx(np.sqrt(share @ (column - share @ column) ** 2), rel=1e-12)
+    found = mean_and_spread(np.array([[np.nan, -7.5], [np.nan, -7.5]]), np.ones(2))
+    assert [part.tolist() for part in found] == [[0, -7.5], [0, 0]]
 
 
 def test_rare_is_a_share_of_the_weight_not_of_the_rows():

@@ -129,14 +129,21 @@ def test_names_of_bounds_are_taken_only_where_there_are_bounds(tmp_path: Path) -
         model.export(tmp_path / "m.onnx", coverage=0.9)
 
 
+def test_one_column_has_bounds_of_any_coverage_between_0_and_1(tmp_path: Path) -> None:
+    frame, y = made(60, 0)
+    with hasty_solvers():
+        model = ResTTRegressor(random_state=0).fit(frame[["kind"]], y)
+    path, rows = tmp_path / "m.onnx", made(50, 1)[0][["kind"]]
+    for coverage in (0.0, 1.0, 90, np.nan):
+        with pytest.raises(ValueError, match="coverage must be"):
+            model.export(path, coverage=coverage)
+    assert not path.exists()
+    assert_same(ran(model.export(path, coverage=0.8), rows), Case(model, np.array([y.std()])), rows, 0.8)
+
+
 @short_fits
 def test_refused_clearly(tmp_path: Path) -> None:
     frame, y = made(60, 0)
-    with hasty_solvers():
-        fitted = ResTTRegressor(random_state=0).fit(frame[["a"]], y)
-    for coverage in (0.0, 1.0, 90, np.nan):
-        with pytest.raises(ValueError, match="coverage must be"):
-            fitted.export(tmp_path / "m.onnx", coverage=coverage)
     trained = ResTTNetRegressor(**{**QUICK, "epochs": 2}).fit(frame, y)
     with hasty_solvers():
         classifier = ResTTClassifier(random_state=0).fit(frame[NUMBERS], y > 0)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from scipy import sparse
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -287,6 +288,12 @@ def test_shortfall_of_labels_is_one_for_the_shares(logits):
     assert labels.shortfall(constant, y, weights) == pytest.approx(1)
     right = np.eye(3)[y] * (50 if logits else 1)
     assert labels.shortfall(right, y, weights) == pytest.approx(0, abs=1e-12)
+    outputs = np.random.default_rng(0).standard_normal((4, 3))
+    errors = ((outputs - np.eye(3)[y]) ** 2).sum(axis=1), ((shares - np.eye(3)[y]) ** 2).sum(axis=1)
+    if logits:
+        errors = [-np.log(p[range(4), y]) for p in (softmax(outputs, axis=1), np.tile(shares, (4, 1)))]
+    assert labels.shortfall(outputs, y, weights) == pytest.approx(errors[0] @ weights / (errors[1] @ weights))
+    assert labels.shortfall(outputs, 0 * y, weights) == 0  # one class
 
 
 def test_shortfall_of_values_is_one_for_the_mean():
@@ -295,6 +302,11 @@ def test_shortfall_of_values_is_one_for_the_mean():
     targets = values.encode(y).numpy()
     assert values.shortfall(np.zeros((3, 1)), targets, weights) == pytest.approx(1)
     assert values.shortfall(targets, targets, weights) == 0
+    assert values.shortfall(0.5 * targets, targets, weights) == pytest.approx(0.25)
+    # Squares of all outputs but constant ones together.
+    several = Values.fit(np.stack([y, 0 * y, 10 * y], 1), weights)
+    targets = several.encode(np.stack([y, 0 * y, 10 * y], 1)).numpy()
+    assert several.shortfall(targets * [0.5, 9, 0] + [0, 9, 0], targets, weights) == pytest.approx((0.25 + 1) / 2)
 
 
 @pytest.mark.parametrize("feature_map", ["auto", "hat"])

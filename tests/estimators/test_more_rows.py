@@ -12,7 +12,8 @@ import torch
 import restt
 from restt import DiagonalTT, ResTTClassifier, ResTTRegressor
 from restt.estimators import files
-from restt.estimators.more_rows import ScalesWarning
+from restt.estimators.columns import Column
+from restt.estimators.more_rows import ScalesWarning, recoded
 from restt.prior import Settings
 from restt.prior.fitting import student_precision
 from restt.prior.sites import rows_of
@@ -72,6 +73,20 @@ def test_mean_is_the_gaussian_process_given_all_rows(monkeypatch):
         expected = expected + weight * process.covariance(new, rows).numpy() @ inverse(process) @ targets
     found, _ = model._outputs_and_numbers(x[:20] / 2)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_numbers_of_levels_are_those_of_other_columns():
+    """A level that the others do not have is rare there, or unseen where they have no state for rare ones."""
+    had = Column("a", ("x", "y", "z"), True, False)
+    numbers = np.array([0.0, 1, 2, 3, -1, np.nan])[:, None]  # 3 is the state of rare levels
+    for other, levels, expected in (
+        (True, ("z", "x"), [1, 2, 0, 2, -1, np.nan]),
+        (False, ("z", "x"), [1, -1, 0, 2, -1, np.nan]),
+        (False, had.levels, [0, 1, 2, 3, -1, np.nan]),
+        (False, None, [0, 1, 2, 3, -1, np.nan]),
+    ):
+        found = recoded(numbers, [had], [replace(had, levels=levels, other=other)])
+        np.testing.assert_array_equal(found[:, 0], expected)
 
 
 def test_error_falls_as_with_a_fit_to_all_rows(fitted):
@@ -136,7 +151,11 @@ def test_saved_model_goes_on(fitted, tmp_path, monkeypatch):
     expected = more(fitted, x[120:], y[120:]).predict(new)
     loaded = restt.load(fitted.save(tmp_path / "model"))
     np.testing.assert_allclose(loaded.partial_fit(x[120:], y[120:]).predict(new), expected, rtol=0, atol=1e-6)
-    monkeypatch.setattr(files, "MOST_ROW_BYTES", 10)
+    size = sum(tensor.nbytes for tensor in fitted.fit_rows_.tensors().values())
+    assert size == 120 * 8 * (3 + 1 + 1)  # columns, y and weight of each row
+    monkeypatch.setattr(files, "MOST_ROW_BYTES", size)
+    assert len(restt.load(fitted.save(tmp_path / "just")).fit_rows_) == 120
+    monkeypatch.setattr(files, "MOST_ROW_BYTES", size - 1)
     small = restt.load(fitted.save(tmp_path / "small"))
     assert (tmp_path / "small" / "model.safetensors").stat().st_size < (
         tmp_path / "model" / "model.safetensors"

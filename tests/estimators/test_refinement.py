@@ -268,6 +268,21 @@ def test_what_is_told(capsys):
     assert "refined · 45" in told
 
 
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(("gain", "refined"), [(0.0, False), (1e-9, True)])
+def test_a_refinement_is_one_that_lowers_the_held_out_loss(monkeypatch, gain, refined):
+    inner = posterior.refine
+
+    def found(*given, **options):
+        whole = inner(*given, **options)
+        return replace(whole, loss=whole.start_loss - gain)
+
+    monkeypatch.setattr(posterior, "refine", found)
+    report = ResTTRegressor(random_state=0).fit(*waves(310)[:2]).fit_report_
+    assert report["refined"] is refined
+    assert (report["rows_held_out"], report["epochs_of_refinement"] > 0) == (30, True)
+
+
 @pytest.mark.usefixtures("hasty")
 def test_a_column_too_wide_to_refine_is_named(monkeypatch):
     x, y, _ = waves(120)

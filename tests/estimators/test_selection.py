@@ -9,6 +9,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
+from scipy.special import log_softmax
 from sklearn.metrics import log_loss
 
 import restt
@@ -17,6 +18,7 @@ from restt.estimators.class_rows import ClassSettings
 from restt.estimators.classes import log_loss as logit_loss
 from restt.estimators.selection import greedy_weights
 from restt.prior.rounding import train_values
+from tests.estimators.class_problems import class_rows
 
 
 def interacting(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -381,6 +383,27 @@ def noisy_logits(rng: np.random.Generator, labels: np.ndarray, noise: float) -> 
     return 2.0 * np.eye(2)[labels] + noise * rng.standard_normal((len(labels), 2))
 
 
+def test_shares_outside_each_fold_and_the_order_of_sites():
+    rng = np.random.default_rng(0)
+    table = rng.random((40, 4))
+    table[:, 1] = 3.0
+    rows = class_rows(table, rng.integers(0, 3, 40), [], ClassSettings())
+    found = selection._held_out_shares(rows)
+    for fold in range(5):
+        part = rows.folds != fold
+        counts = np.bincount(rows.labels[part], rows.weights[part], minlength=3) + 1 / 3
+        own = rows.folds == fold
+        np.testing.assert_allclose(found[own], np.tile(np.log(counts / counts.sum()), (own.sum(), 1)))
+    # By falling relevance, columns of one value after the first.
+    assert selection._site_order(rows, np.array([1.0, 9.0, 3.0, 2.0])) == (2, 1, 3, 0)
+    device = selection.device_of(rows, ResTTClassifier(device="cpu"))
+    assert (device.batch_size, device.epochs) == (None, ClassSettings().train_steps)
+    assert device.step_work == 40 * sum(site.width for site in rows.sites) * ClassSettings().train_bond ** 2 * 5
+    assert (
+        selection.device_of(replace(rows, bond=3), ResTTClassifier(device="cpu")).step_work == 9 / 64 * device.step_work
+    )
+
+
 def test_candidates_that_err_apart_are_averaged():
     rng = np.random.default_rng(0)
     labels, weights = rng.integers(0, 2, 300), np.ones(300)
@@ -407,6 +430,27 @@ def test_rows_count_by_weight():
     labels = np.array([0, 1])
     assert chosen_weights(logits, labels, np.array([5.0, 1.0])).argmax() == 0
     assert chosen_weights(logits, labels, np.array([1.0, 5.0])).argmax() == 1
+
+
+def test_rounds_add_the_candidate_that_lowers_the_loss_and_the_costs_of_the_average_most():
+    rng = np.random.default_rng(3)
+    labels, weights, costs = rng.integers(0, 3, 60), rng.random(60) + 0.5, np.array([0.0, 1.0, 4.0, 0.0])
+    sizes = np.array([0.5, 1.0, 1.5, -2.0])[:, None, None]
+    logits = sizes * np.eye(3)[labels] + rng.standard_normal((4, 60, 3))
+
+    def loss(counts: np.ndarray) -> float:
+        average = np.tensordot(counts, logits, 1) / counts.sum()
+        own = -np.average(log_softmax(average, axis=1)[np.arange(60), labels], weights=weights)
+        return own + counts @ costs / counts.sum() / weights.sum()
+
+    alone = np.array([loss(one) for one in np.eye(4)])
+    assert (alone > 2 * alone.min()).tolist() == [False, False, False, True]
+    path = [np.zeros(4)]
+    for _ in range(7):
+        path.append(min((path[-1] + one for one in np.eye(4)[:3]), key=loss))
+    best = min(path[1:], key=loss)
+    assert (best > 0).sum() > 1
+    assert greedy_weights(logits, labels, weights, costs, 7, 2.0) == pytest.approx(best / best.sum(), abs=1e-12)
 
 
 def test_costs_count_less_with_more_rows():

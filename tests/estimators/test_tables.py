@@ -153,7 +153,9 @@ def test_other_frames_come_through_arrow():
 def test_sparse_is_densified_up_to_a_limit(monkeypatch):
     x = sparse.csr_array(np.eye(4))
     np.testing.assert_array_equal(dense(x), np.eye(4))
-    monkeypatch.setattr(tables, "SPARSE_LIMIT", 100)
+    monkeypatch.setattr(tables, "SPARSE_LIMIT", 128)  # as many bytes
+    assert dense(x).shape == (4, 4)
+    monkeypatch.setattr(tables, "SPARSE_LIMIT", 127)
     with pytest.raises(ValueError, match=r"GiB for shape \(4, 4\).*TruncatedSVD"):
         dense(x)
 

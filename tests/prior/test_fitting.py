@@ -12,17 +12,19 @@ from scipy.stats import t as student
 
 from restt.prior import Settings, Warp
 from restt.prior.fitting import (
+    Members,
     Objective,
     _with_tails,
     climb,
     fit_members,
+    one_sided,
     side_by_side,
     stacked,
     student_log_density,
     weighted,
 )
-from restt.prior.gp import Data, Process, condition
-from restt.prior.kernel import Kernel
+from restt.prior.gp import Data, Posterior, Process, condition
+from restt.prior.kernel import Kernel, Prior
 from restt.prior.sites import fit_sites, rows_of
 from tests.prior.problems import random_problem
 
@@ -198,6 +200,72 @@ def test_tails_are_found_and_the_prior_of_them_counts():
     assert tails_of(noise, expected=1e-4)[1] < 0.5 * tail
 
 
+def leave_one_out(residuals: np.ndarray) -> tuple[Data, Posterior, torch.Tensor]:
+    """Rows of two outputs with these residuals (B,), halved in the second, and predictions with a variance each."""
+    kernel, _, data, theta = random_problem(0, rows=len(residuals), outputs=2)
+    away = torch.from_numpy(np.stack([residuals, residuals / 2], 1))
+    targets, variance = data.z, torch.linspace(0.5, 2, len(residuals), dtype=torch.float64)
+    return data, Posterior(Process(kernel, theta, FULL, Settings()), data.rows, away, targets - away, variance), targets
+
+
+def test_precisions_of_rows_are_expected_ones_given_their_residuals():
+    residuals = np.array([0.5, -0.4, 3.0, -3.1, 0.1, 0.2, -0.3, 0.4, -0.2, 0.1])
+    data, begun, targets = leave_one_out(residuals)
+    squares, weights = residuals**2 * 1.25 / 2 / begun.loo_variance.numpy(), data.weights.numpy()
+    squares /= np.average(squares, weights=weights)
+    found, tail = _with_tails(data, begun, targets, 0.02, 0.25)
+    expected = 5 / (2 + squares)  # of four degrees of freedom
+    np.testing.assert_allclose(found.precision, expected / np.average(expected, weights=weights), rtol=1e-12)
+    torch.testing.assert_close(found.level, begun.loo_mean.mean(1))
+    assert tail == 0.25
+    # Without one it is the likeliest, an exponential prior included.
+    tails = np.linspace(*Settings.TAILS, 2000)
+    logs = [weights @ student_log_density(squares, 1 / one) - one / 0.02 for one in tails]
+    assert _with_tails(data, begun, targets, 0.02)[1] == pytest.approx(tails[int(np.argmax(logs))], abs=5e-4)
+    # The least is normal noise, and so is that of rare values on one side.
+    rare = leave_one_out(np.where(np.arange(40) % 7 == 0, 3.0, 0.1))
+    for given in ((data, begun, targets, 0.02, Settings.TAILS[0]), (*rare, 0.02, 0.4)):
+        normal, tail = _with_tails(*given)
+        assert tail == 1e-4
+        assert (normal.precision == 1).all()
+
+
+def test_one_side_is_two_standard_errors_of_the_mean():
+    residuals, weights = np.array([0.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 1.0, 1.0])
+    mean = 9 / 5
+    error = np.sqrt((mean**2 + 2 * (1 - mean) ** 2 + (2 - mean) ** 2 + (5 - mean) ** 2) / 5 / (25 / 7))
+    # Of precision p in the last row the mean is (4 + 5 p)/(4 + p); two errors below it is reached at this one.
+    edge = (4 * (mean - 2 * error) - 4) / (5 - (mean - 2 * error))
+    for step, expected in ((-0.01, True), (0.01, False)):
+        assert one_sided(residuals, weights, np.array([1, 1, 1, edge + step])) is expected
+
+
+def test_the_reported_prior_is_the_average_over_the_members():
+    kernel, _, data, theta = random_problem(3, rows=15, numbers=2, categories=1)
+    processes = [
+        Process(kernel, theta + step, one, Settings())
+        for step, one in zip((0.0, 0.2), Settings().components, strict=False)
+    ]
+    weights = np.array([0.7, 0.3])
+    posteriors = tuple(condition(one, data, data.z) for one in processes)
+    warp = Warp.fit(data.z.numpy(), data.weights.numpy())
+    found = Prior.of(Members(posteriors, weights, warp, data, data.z, 0.125, 0), ("a", "b", "c"))
+    sizes, noises = np.zeros((2, 3, 3)), []
+    for one, size in zip(processes, sizes, strict=True):
+        h = {name: part.tolist() for name, part in kernel.layout.split(one.theta).items()}
+        scale = dict(zip("ajr", one.scale[[0, 1, 3]].tolist(), strict=True)) | {"b": float(one.scale[3])}
+        for n, (kind, k) in enumerate((("number", 0), ("number", 1), ("level", 0))):
+            size[0, n] = sum(
+                scale[q] * np.exp(h[q] + h[f"{kind}.relevance"][k] + h[f"{kind}.{q}"][k]) for q in ("a", "j", "b", "r")
+            )
+        size[1:, :2] = np.exp(h["number.length"]), 1 / (1 + np.exp(-np.array(h["number.line"])))
+        size[1:, 2] = np.nan
+        noises.append(float(one.noise(data.rows, data.level).mean()))
+    np.testing.assert_allclose([found.relevance, found.length, found.line], np.tensordot(weights, sizes, 1), rtol=1e-10)
+    assert found.noise == pytest.approx(weights @ noises, rel=1e-12)
+    assert (found.degrees, found.power.tolist(), list(found.members.values())) == (8.0, [1.0], [0.7, 0.3])
+
+
 # --- the average
 
 
@@ -210,6 +278,20 @@ def test_stacked_weights_are_those_of_least_squares():
     errors = [((predictions @ [w, 1 - w] - y) ** 2).mean() for w in grid]
     assert found.sum() == pytest.approx(1)
     assert found[0] == pytest.approx(grid[int(np.argmin(errors))], abs=2e-3)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_stacked_weights_of_two_members_in_closed_form(outputs):
+    rng = np.random.default_rng(1)
+    y, row_weights, share = rng.standard_normal((30, outputs)), rng.random(30) + 0.5, 0.2
+    one, other = y + 0.5 * rng.standard_normal(y.shape), y + rng.standard_normal(y.shape)
+    relative = (row_weights / row_weights.mean())[:, None]
+    for _ in range(3):  # the usual weights, 0.2 and 0.8, count as 20 rows of the noise that weights leave
+        noise = (relative * (share * one + (1 - share) * other - y) ** 2).mean()
+        fit, pull = relative * (one - other), 20 * outputs * noise
+        share = ((fit * (y - other)).sum() + 2 * pull * 0.2) / ((fit * (one - other)).sum() + 2 * pull)
+    found = stacked(np.stack([one, other], -1), y, row_weights, np.array([0.2, 0.8]), 20.0)
+    np.testing.assert_allclose(found, [share, 1 - share], rtol=1e-5)
 
 
 def test_stacked_weights_begin_at_the_usual_ones():

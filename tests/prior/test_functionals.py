@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import factorial
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import gamma
 
 from restt import ResTTRegressor
 from restt.explain.sweeps import legendre
-from restt.prior import Predictive
-from restt.prior.functionals import path_deviations, posterior_draws, prior_covariances, product_covariance
+from restt.prior import Predictive, Warp
+from restt.prior.functionals import (
+    Joint,
+    path_deviations,
+    posterior_draws,
+    prior_covariances,
+    product_covariance,
+    surprise,
+    with_centre,
+)
 from restt.prior.gp import Process
+from restt.prior.settings import learned_components
 from restt.prior.sites import rows_of
 
 
@@ -133,6 +144,77 @@ def test_a_path_with_levels_is_the_sum_of_its_parts(posterior, fresh):
             ones,
         )
         torch.testing.assert_close(mixed[:, n], expected[:, n])
+
+
+@pytest.mark.parametrize("most", [5, 3])
+def test_surprise_is_a_two_sided_gamma_test_of_whitened_residuals(posterior, fresh, most):
+    model = replace(posterior, extra=0.05)
+    warp = Warp.fit(np.random.default_rng(2).standard_normal((20, 1)) * 3 + 1, np.ones(20))
+    weights = np.array([1.0, 2.0, 0.5, 1.0, 4.0])
+    some = [0, 2, 4] if most == 3 else range(5)
+    rows = rows_of(model.kernel.sites, fresh[some])
+    vectors, seen = model.kernel.vectors(rows), model.kernel.vectors(model.inducing)
+    shares = model.weights
+    means = np.stack(
+        [(product_covariance(process, vectors, seen) @ mean).numpy()[:, 0] for _, process, _, mean in model.members]
+    )
+    middle = shares @ means
+    matrix = sum(share * np.outer(mean - middle, mean - middle) for share, mean in zip(shares, means, strict=True))
+    noise = 0.0
+    for share, process, root, _ in model.members:
+        matrix = matrix + share * dense(model, process, root, vectors).numpy()
+        noise = noise + share * process.noise(rows, torch.from_numpy(middle)).numpy()
+    matrix += np.diag(noise / weights[some] + 0.05)
+    usual = np.stack([model.quantile(level) for level in (np.arange(400) + 0.5) / 400]) ** 2
+    mean, variance = len(some) * usual.mean(), len(some) * usual.var()
+    for away in (0.3, 1.2):  # less and more than is expected
+        targets = warp.decode(middle[:, None] + away * np.array([1.0, -1.0, 1.0, 1.0, -1.0])[: len(some), None])
+        y = np.zeros((5, 1))
+        y[some] = targets
+        residual = warp.encode(targets)[:, 0] - middle
+        below = gamma.cdf(residual @ np.linalg.solve(matrix, residual), mean**2 / variance, scale=variance / mean)
+        assert (below < 0.5) == (away < 1)
+        found = surprise(model, warp, fresh, y, weights, most)
+        assert found == pytest.approx(2 * min(below, 1 - below), rel=1e-6)
+    assert surprise(model, warp, fresh[:0], y[:0], weights[:0], most) == 1
+    assert surprise(replace(model, quantiles=0 * model.quantiles), warp, fresh, y, weights, most) == 1
+
+
+def test_the_centre_of_the_hyper_prior_counts_as_in_the_stacking_of_members(posterior, fresh):
+    *members, centre = with_centre(posterior)
+    share = 60 / (60 + 14)
+    assert (centre.weight, centre.mean) == (pytest.approx(share), None)
+    assert [one.weight for one in members] == pytest.approx((1 - share) * posterior.weights)
+    seen, at = posterior.inducing, torch.zeros(14, dtype=torch.float64)
+    own = centre.process.covariance(seen) + torch.diag(centre.process.noise(seen, at))
+    torch.testing.assert_close(centre.root.T @ centre.root, torch.linalg.inv(own))
+    names, theta = posterior.kernel.layout.names, centre.process.theta.tolist()
+    densities = learned_components()[0].densities
+    assert dict(zip(names, theta, strict=True)) == pytest.approx(
+        {name: densities[name].centre + densities[name].per_log_column * np.log(3) for name in names}
+    )
+    joint, others = Joint([*members, centre], fresh), Joint([*members, centre], fresh[1:4] / 2)
+    rows = [rows_of(posterior.kernel.sites, part) for part in (fresh, fresh[1:4] / 2)]
+    means = [[one.process.covariance(seen, part).T @ one.mean for one in members] for part in rows]
+    middles = [sum(w * m for w, m in zip(posterior.weights, part, strict=True)) for part in means]
+    expected = centre.weight * centre.process.covariance(*rows)
+    expected -= (
+        centre.weight
+        * centre.process.covariance(rows[0], seen)
+        @ torch.linalg.inv(own)
+        @ (centre.process.covariance(seen, rows[1]))
+    )
+    for one, ours, theirs in zip(members, *means, strict=True):
+        known = one.process.covariance(rows[0], seen) @ one.root.T @ one.root @ one.process.covariance(seen, rows[1])
+        away = (ours - middles[0]) @ (theirs - middles[1]).T
+        expected += one.weight * (one.process.covariance(*rows) - known + away)
+    torch.testing.assert_close(joint.mean, middles[0])
+    torch.testing.assert_close(joint.covariance(others), expected)
+    torch.testing.assert_close(joint.covariance(others, [2, 0]), expected[:, [2, 0]])
+    torch.testing.assert_close(others.covariance(others).diagonal(), others.variance())  # of states that the fit saw
+    level = torch.linspace(-1, 1, 5, dtype=torch.float64)
+    noises = [one.weight * one.process.noise(rows[0], level) for one in (*members, centre)]
+    torch.testing.assert_close(joint.noise(level), sum(noises))
 
 
 def test_draws_have_the_posterior_mean_and_covariance(posterior, fresh):

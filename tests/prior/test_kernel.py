@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from restt.prior import Settings
 from restt.prior.gp import Process, term_mask
-from restt.prior.kernel import Kernel
+from restt.prior.kernel import Kernel, Prior, relevance_of
 from restt.prior.pairs import covariance
 from restt.prior.settings import GLOBAL, LEVELS, NUMBER, TERMS, Layout, log_prior
 from restt.prior.sites import fit_sites, rows_of
@@ -110,6 +112,9 @@ def test_a_column_of_one_value_contributes_nothing(column):
     kernel = Kernel.measured(sites, rows_of(sites, numbers), torch.ones(30, dtype=torch.float64), 1)
     theta = kernel.layout.densities(FULL.densities, kernel.means[0])[0]
     table = kernel.tables_with_average(theta)[0][1]
+    relevance = relevance_of(Process(kernel, theta, FULL, Settings()))
+    assert relevance[0] > 0
+    assert relevance[1] == 0
     # Of a column with no values, the knot that no row is at may be as it likes.
     seen = [len(table) - 2, len(table) - 1]
     part = table[seen][:, seen]
@@ -139,6 +144,50 @@ def test_rough_functions_differ_more_between_neighbours():
     h["number.line"][:] = 30
     straight = unit_tables(kernel, theta)[1][0][:-1, :-1]
     assert torch.linalg.matrix_rank(straight, rtol=1e-9) == 1
+
+
+def test_moments_with_a_new_row_and_kernels_with_more_levels():
+    kernel, _, _, _ = random_problem(0, rows=30, numbers=2, categories=1)
+    assert [site.beyond for site in kernel.sites] == [(1, 1), (1, 1), (0, 0)]
+    *numbers, levels = kernel.widened_moments(9.0)
+    for n, (found, moment) in enumerate(zip(numbers, kernel.moments[:2], strict=True)):
+        added = torch.zeros_like(moment)
+        added[0, 0] = added[len(kernel.sites[n].knots) - 1, len(kernel.sites[n].knots) - 1] = 0.1
+        torch.testing.assert_close(found, moment + added, rtol=0, atol=1e-15)
+    assert torch.equal(levels, kernel.means[2])
+    more = kernel.with_levels([(0, 0), (0, 0), (4, 2)])
+    assert [site.width for site in more.sites] == [
+        *(site.width for site in kernel.sites[:2]),
+        kernel.sites[2].width + 2,
+    ]
+    assert more.means[2].tolist() == [*kernel.means[2][:4].tolist(), 0, 0, *kernel.means[2][4:].tolist()]
+
+
+def test_a_prior_is_printed_with_its_noise_lengths_and_lines():
+    made = Prior(
+        names=("a long name", "b"),
+        relevance=np.array([0.25, 1234.5]),
+        length=np.array([0.5, np.nan]),
+        line=np.array([0.125, np.nan]),
+        noise=0.0123,
+        power=np.array([1.0, 0.5]),
+        degrees=50.0,
+        members={"full": 0.75, "rough": 0.25},
+    )
+    assert str(made).splitlines() == [
+        "Prior: noise 0.0123 (Student's t, 50.0 degrees of freedom), power of y 1.00, 0.50; "
+        "average of full 0.75, rough 0.25",
+        "  column       relevance  length  line",
+        "  a long name       0.25     0.5  0.12",
+        "  b             1.23e+03       –     –",
+    ]
+    short = str(replace(made, degrees=50.1, names=("a", "b"))).splitlines()
+    assert "(normal)" in short[0]
+    assert short[1] == "  column  relevance  length  line"
+    pytest.importorskip("matplotlib")
+    axes = made.plot()
+    assert axes.figure.get_size_inches().tolist() == pytest.approx([6, 1.6])
+    assert ([bar.get_width() for bar in axes.patches], axes.get_xscale()) == ([0.25, 1234.5], "log")
 
 
 def test_noise_features_are_standardised_values_that_end():

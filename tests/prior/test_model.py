@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import torch
 import restt
 from restt import prior
 from restt.chain.cpu import build
-from restt.prior import Settings
+from restt.prior import Settings, model
+from restt.prior.model import _relative_error
 from restt.prior.sites import rows_of
 from tests.prior.problems import LEVELS, mixed_table
 
@@ -94,6 +96,47 @@ def test_what_is_kept_goes_with_the_outputs(fitted):
     held_out = fitted.loo_error * y.var()
     assert ((fitted.predict(numbers)[:, 0] - y) ** 2).mean() < held_out < 0.1 * y.var()
     assert fitted.evaluations > 20
+
+
+def test_residuals_give_the_distribution_the_mean_and_the_error(monkeypatch):
+    """Leave-one-out residuals, inflated for the distribution, centred by precision for the mean of y."""
+    numbers, y = mixed_table(80)
+    y[[3, 17, 30, 44]] += 9.0, -9.0, 8.0, -8.0  # rows of less precision
+    kept: dict[str, Any] = {}
+    for name in ("fit_members", "fit_predictive"):
+        inner = getattr(model, name)
+
+        def watched(*given, name=name, inner=inner):
+            kept[name] = given, inner(*given)
+            return kept[name][1]
+
+        monkeypatch.setattr(model, name, watched)
+    weights = np.random.default_rng(0).random(80) + 0.5
+    found = prior.fit(numbers, np.stack([y, y + numbers[:, 0]], 1), weights, LEVELS, settings=QUICK, bond_dim=1)
+    members, rows = kept["fit_members"][1], found.rows
+    precision = members.data.precision.numpy()
+    assert precision.min() < 0.5 < 1 < precision.max()
+    residuals = (members.targets - members.loo_mean).numpy()
+    centred = residuals - np.average(residuals, axis=0, weights=rows.weights * precision)
+    warp = members.warp.smeared(centred, rows.weights)
+    np.testing.assert_allclose(found.warp.residuals, warp.residuals, rtol=1e-9, atol=1e-12)
+    predicted, targets = warp.predict(members.loo_mean.numpy()), rows.targets
+    spread = np.average(
+        (targets - np.average(targets, axis=0, weights=rows.weights)) ** 2, axis=0, weights=rows.weights
+    )
+    errors = np.average((predicted - targets) ** 2, axis=0, weights=rows.weights)
+    assert found.loo_error == pytest.approx((errors / spread).mean(), rel=1e-9)
+    # Fitted to 16 rows, and 0.8 more for each of the three columns; the train of bond 1 is off by more.
+    moved = found.outputs(rows.numbers) - posterior_mean(found, rows.numbers)
+    given = kept["fit_predictive"][0][3]
+    np.testing.assert_allclose(given, residuals * (1 + 18.4 / 80) ** 0.5 - moved, rtol=0, atol=1e-6)
+    noises = [float(one.process.noise(members.data.rows, members.data.level).mean()) for one in members.posteriors]
+    assert found.tolerance == pytest.approx(0.03 * (members.weights @ noises) ** 0.5)
+    assert found.spread_error == 0  # of few rows all are inducing ones
+    assert (np.diff(found.prior.relevance[list(found.order)]) <= 0).all()
+    # Of a constant output the error is that of predictions themselves.
+    constant = _relative_error(np.array([[1.0, 5.0], [0.0, 7.0]]), np.array([[0.0, 3.0], [1.0, 3.0]]), np.ones(2))
+    assert constant == (1 / 0.25 + (4 + 16) / 2) / 2
 
 
 def test_the_prior_prints_a_line_per_column(fitted):

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from restt import prior
 from restt.prior import Predictive, Settings, Warp
 from restt.prior.calibration import root_of
-from restt.prior.distribution import LEVELS, standard_quantile
+from restt.prior.distribution import LEVELS, Distribution, standard_quantile
 from restt.prior.gp import Process
 from restt.prior.predictive import _constant_part, residual_quantiles
 from restt.prior.sites import rows_of
@@ -154,6 +154,44 @@ def test_rows_of_no_weight_do_not_count(fitted):
     assert widths[0] == pytest.approx(widths[1], rel=0.05)
 
 
+@pytest.mark.parametrize("extra", [0.02, -0.01])
+def test_recalibrated_quantiles_are_those_of_residuals_over_their_new_deviations(extra):
+    found, rng = made(3, outputs=2, extra=extra), np.random.default_rng(0)
+    numbers = np.column_stack([rng.standard_normal((50, 2)), rng.integers(0, 4, 50)])
+    outputs, residuals, weights = rng.standard_normal((50, 2)), rng.standard_normal((50, 2)), rng.random(50) + 0.5
+    new = found.recalibrated(residuals, numbers, outputs, weights)
+    expected = residual_quantiles(residuals / new.deviations(numbers, outputs)[:, None], weights)
+    np.testing.assert_allclose(new.quantiles, expected, rtol=1e-9)
+    # Squares are in proportion to the variances without the part that all rows have, and a constant.
+    plain = replace(found, slopes=0 * found.slopes, extra=0.0).deviations(numbers, outputs) ** 2
+    constant = _constant_part(plain - plain.min(), (residuals**2).mean(1), weights)
+    assert new.extra == pytest.approx(constant - plain.min(), rel=1e-9)
+    assert (new.slopes != found.slopes).all()
+
+
+def test_the_constant_part_is_that_of_a_line_through_the_halves():
+    variances, weights = np.array([4.0, 1.0, 2.0, 3.0]), np.array([1.0, 1.0, 3.0, 3.0])
+    # Small ones have the mean 1.75, large ones 3.25; squares of 2 (variance + c).
+    for constant, found in ((0.5, 0.5), (0.0, 0.05 * 3.25), (1e9, 3.25e3)):
+        squares = 2 * (variances + constant)
+        assert _constant_part(variances, squares, weights) == pytest.approx(found, rel=1e-6)
+    assert _constant_part(variances, -variances, weights) == 3.25e3  # they fall
+    assert _constant_part(np.ones(3), np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 2.0])) == 21 / 4
+    assert _constant_part(np.ones(3), np.zeros(3), np.ones(3)) == 1e-12
+
+
+@pytest.mark.parametrize(("rows", "degrees"), [(3, 3), (30, 29)])
+def test_quantiles_of_residuals_are_drawn_towards_students_of_their_size(rows, degrees):
+    rng = np.random.default_rng(0)
+    scaled, weights = rng.standard_normal((rows, 2)), rng.random(rows) + 0.5
+    order = np.argsort(scaled[:, 1])
+    share = weights[order] / weights.sum()
+    own = np.interp(LEVELS, np.cumsum(share) - share / 2, scaled[order, 1])
+    normal = student.ppf(LEVELS, degrees) * np.sqrt(np.average(scaled[:, 1] ** 2, weights=weights))
+    found = residual_quantiles(scaled, weights)[:, 1]
+    np.testing.assert_allclose(found, (rows * own + 20 * normal) / (rows + 20), rtol=1e-12)
+
+
 @pytest.mark.parametrize("constant", [0.02, 0.5, 3.0])
 def test_what_is_the_same_everywhere_is_found(constant):
     rng = np.random.default_rng(0)
@@ -205,6 +243,26 @@ def test_distributions_are_quantiles_and_their_inverse(power):
     at = found.at(outputs, numbers, warp)
     for level in (1e-5, 0.03, 0.5, 0.8, 0.9999):
         np.testing.assert_allclose(at.cdf(at.quantile(level)), np.full((4, 2), level), rtol=1e-6)
+    # The standard deviation is that of 200 quantiles about the prediction, the density a difference quotient of the
+    # distribution, a quarter of the standard deviation of q on either side, and Student's beyond the levels.
+    middles = (np.arange(200) + 0.5) / 200
+    squares = [(at.quantile(level) - at.mean) ** 2 for level in middles]
+    np.testing.assert_allclose(at.std, np.sqrt(np.mean(squares, axis=0)), rtol=1e-10)
+    plain = Distribution(outputs, at.measure, at.table, at.degrees, replace(warp, power=np.ones(2)))
+    size = np.stack([np.interp(middles, LEVELS, column) for column in at.table.T], axis=1)
+    width = 0.25 * np.sqrt((size**2).mean(axis=0))
+    places = np.stack([0 * width - 0.5, 0 * width + 1, at.table[0] - width / 2, at.table[-1] + width / 2])
+    step, t = width * at.deviations, outputs + places * at.deviations
+    y, above, below = (plain.warp.decode(t + sign * step) for sign in (0, 1, -1))
+    quotient = (plain.cdf(above) - plain.cdf(below)) / (above - below)
+    np.testing.assert_allclose(np.exp(plain.log_density(y)), quotient, rtol=1e-8)
+    for level, sign in ((0.0005, -1), (0.9995, 1)):
+        end = plain.table[0 if sign < 0 else -1]
+        far = outputs + (end + sign * 9) * at.deviations
+        inner = student.ppf(level, 19) / end  # of Student's q where this one is 1
+        expected = student.logpdf((end + sign * 9) * inner, 19) + np.log(inner / at.deviations)
+        scale = np.log(plain.warp.std * plain.warp.width)
+        np.testing.assert_allclose(plain.log_density(plain.warp.decode(far)), expected - scale, rtol=1e-9)
     several = at.quantile([0.05, 0.95])
     np.testing.assert_allclose(several, found.interval(outputs, numbers, warp), rtol=1e-12)
     np.testing.assert_array_equal(at.mean, warp.predict(outputs))
@@ -214,7 +272,7 @@ def test_distributions_are_quantiles_and_their_inverse(power):
         grid = np.linspace(ends[row, 0], ends[row, 1], 20_001)
         density = np.exp(found.at(outputs[[row]], numbers[[row]], warp).log_density(grid))
         assert np.trapezoid(density, grid, axis=0) == pytest.approx([1, 1], abs=0.02)
-    for wrong in (0.0, 1.0, [0.5, 2.0], np.nan):
+    for wrong in (0.0, 1.0, [0.5, 2.0], np.nan, [[0.5]]):
         with pytest.raises(ValueError, match="q must be a number between 0 and 1"):
             at.quantile(wrong)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from restt import prior
 from restt.prior import Settings
-from restt.prior.calibration import root_of
+from restt.prior.calibration import _most_inducing, root_of
 
 
 def problem(rows: int = 30, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,6 +41,11 @@ def test_every_row_from_the_others_is_the_formula_without_it(count):
             mean, variance = written_out(covariance, noise, targets, inducing, rows, i)
             torch.testing.assert_close(found.loo_mean[i], mean, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(found.loo_variance[i], variance, rtol=1e-5, atol=1e-6)
+
+
+def test_as_many_rows_are_inducing_as_a_file_has_room_for():
+    """Roots, as text, take 1.5 MB beside twice a train of 8 bytes a number; of each half of a square is written."""
+    assert [_most_inducing(*given) for given in ((5, 1000), (1, 0), (3, 10**6), (10**9, 0))] == [238, 530, 1045, 1]
 
 
 def test_the_root_of_all_rows_is_the_posterior_covariance():

@@ -6,8 +6,17 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
-from restt.prior.rows import FitRows, checked, content_order, drop_implausible_targets, ordinary_range
+from restt.prior.rows import (
+    FitRows,
+    checked,
+    content_order,
+    drop_implausible_targets,
+    ordinary_range,
+    tail_precision,
+    weighted_quantile,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -47,9 +56,16 @@ def test_the_way_it_is_written_does_not_matter(change):
     np.testing.assert_array_equal(content_order(*change(table, y), 0), content_order(table, y, 0))
 
 
-def test_another_seed_is_another_order():
-    table, y = tables()
-    assert not np.array_equal(content_order(table, y, 0), content_order(table, y, 1))
+def test_a_seed_is_the_same_order_in_every_version():
+    """With it the samples of a long table, and so its model; columns skewed, even, with missing values and constant."""
+    k = np.arange(12)
+    table = np.column_stack([k, k * k % 11, k % 3, np.where(k % 4 == 1, np.nan, k // 2), np.full(12, 5.0)])
+    y = np.column_stack([k**2 % 7, k % 5]).astype(float)
+    assert content_order(table, y, 0).tolist() == [11, 4, 10, 8, 3, 5, 9, 1, 0, 2, 7, 6]
+    assert content_order(table, y, 1).tolist() == [9, 5, 4, 10, 1, 3, 6, 2, 8, 11, 0, 7]
+    assert content_order(table, y, 2**63 + 1).tolist() == [9, 5, 4, 10, 1, 3, 6, 2, 8, 11, 0, 7]
+    even = np.column_stack([k * k, k % 4, -k]).astype(float)  # of the middle one the ends are alike
+    assert content_order(even, np.ones((12, 1)), 0).tolist() == [5, 6, 3, 8, 2, 9, 1, 10, 4, 7, 0, 11]
 
 
 def test_rows_without_weight_are_left_out():
@@ -78,6 +94,55 @@ def test_plausible_targets_are_kept_in_silence(y):
     low, high = ordinary_range(y[:, None], np.ones(60))
     assert (low <= y.min()).all()
     assert (high >= y.max()).all()
+
+
+def test_quantiles_are_where_the_weights_reach_a_level():
+    values = np.array([30.0, 10.0, 20.0, 40.0])
+    assert weighted_quantile(values, np.ones(4), (0.0, 0.25, 0.26, 0.5, 1.0)).tolist() == [10, 10, 20, 20, 40]
+    weighted = weighted_quantile(values, np.array([2.0, 4, 2, 8]), (0.0, 0.25, 0.26, 0.5, 0.51, 1.0))
+    assert weighted.tolist() == [10, 10, 20, 30, 40, 40]
+    # Ten thousand widths of the middle nine tenths, 90, on either side of the median.
+    low, high = ordinary_range(np.column_stack([np.arange(100.0), np.ones(100)]), np.ones(100))
+    assert low.tolist() == [49 - 90e4, -np.inf]
+    assert high.tolist() == [49 + 90e4, np.inf]
+    column = np.r_[48 - 90e4, 49 - 90e4, np.arange(2.0, 98.0), 49 + 90e4, 50 + 90e4]
+    with pytest.warns(UserWarning, match=r"2 row\(s\) .* such as 900050, is more than 10000 times"):
+        keep = drop_implausible_targets(column[:, None], np.ones(100))
+    assert np.flatnonzero(~keep).tolist() == [0, 99]
+
+
+def test_precision_of_a_residual_is_that_of_students_noise():
+    # (ν + 1)/(ν - 2 + r²) with ν = 5.
+    assert tail_precision(np.array([0.0, 1.0, 9.0]), 0.2).tolist() == pytest.approx([2, 1.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"numbers": torch.zeros(3)}, "do not fit each other"),
+        ({"targets": torch.zeros(3)}, "do not fit each other"),
+        ({"targets": torch.zeros(2, 1)}, "do not fit each other"),
+        ({"weights": torch.ones(2)}, "do not fit each other"),
+        ({name: torch.zeros(0, 1) for name in ("numbers", "targets")} | {"weights": torch.zeros(0)}, "do not fit each"),
+        ({"numbers": torch.full((3, 2), torch.inf)}, "rows must be finite"),
+        ({"targets": torch.full((3, 1), torch.nan)}, "rows must be finite"),
+        ({"weights": torch.tensor([1.0, 0.0, 1.0])}, "their weights above 0"),
+        ({"weights": torch.tensor([1.0, torch.inf, 1.0])}, "their weights above 0"),
+        ({"tail": 0.5}, "the noise of the rows"),
+        ({"tail": -0.1}, "the noise of the rows"),
+        ({"seed": 0.5}, "the noise of the rows"),
+    ],
+)
+def test_saved_rows_are_read_or_refused(change, message):
+    rows = FitRows.of(np.array([[1.0, np.nan], [2.0, 0.0], [0.0, 0.0]]), np.arange(3.0)[:, None], np.ones(3), 7, 0.25)
+    config, tensors = rows.to_config(), rows.tensors()
+    same = FitRows.from_config({**config, "tail": 0.0}, tensors)
+    np.testing.assert_array_equal(same.numbers, rows.numbers)
+    assert (same.tail, same.seed, same.weights.tolist()) == (0, 7, [1, 1, 1])
+    np.testing.assert_array_equal(same.targets, rows.targets)
+    plain = {name: change.get(name, value) for name, value in config.items()}
+    with pytest.raises(ValueError, match=message):
+        FitRows.from_config(plain, {name: change.get(name, tensor) for name, tensor in tensors.items()})
 
 
 def test_copies_are_one_row_of_their_weight():

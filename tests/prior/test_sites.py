@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Site
-from restt.prior.sites import fit_sites, hat_map, rows_of
+from restt.prior.sites import _spread_out, fit_sites, hat_map, rows_of
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.column_stack(
@@ -46,9 +46,61 @@ def test_missing_values_and_unknown_levels_are_states():
     sites, states = sites_and_states()
     missing = np.isnan(NUMBERS[:, 1])
     assert torch.equal(states[1][:, -2] == 1, torch.from_numpy(missing))
-    assert vectors_of(sites[2], np.array([3.0, -1.0, np.nan])).argmax(1).tolist() == [3, 4, 4]
+    assert vectors_of(sites[2], np.array([0.0, 3.0, 4.0, -1.0, np.nan])).argmax(1).tolist() == [0, 3, 4, 4, 4]
     assert vectors_of(sites[3], np.array([2.0, -1.0, np.nan])).argmax(1).tolist() == [2, 4, 3]
     assert vectors_of(sites[0], np.array([np.nan]))[0, -1] == 1
+
+
+@pytest.mark.parametrize("draw", ["random", "exponential"])
+def test_knots_are_placed_by_value_and_rank_and_beyond_the_ends_by_the_tails(draw):
+    """An even tail ends three mean excesses away, a long one two standard deviations."""
+    rng = np.random.default_rng(5)
+    column, weights = np.sort(getattr(rng, draw)(size=40)) * 3 + 7, rng.random(40) + 0.5
+    site = fit_sites(column[:, None], weights, knots=40, beyond=True)[0]
+    share = weights / weights.sum()
+    bottom, middle, top = (column[np.argmax(np.cumsum(share) >= level)] for level in (0.05, 0.5, 0.95))
+    assert (site.shift, site.scale) == pytest.approx((middle, (top - bottom) / 2), rel=1e-14)
+    knots = (column - site.shift) / site.scale
+    size = np.sqrt(share @ (knots - share @ knots) ** 2)
+    values = (knots - share @ knots) / size
+    positions = values / 2 + (np.cumsum(share) - share / 2 - 0.5) * 12**0.5 / 2
+    reaches = []
+    for ends, given in ((-knots, weights), (knots[::-1], weights[::-1])):
+        tail = np.cumsum(given) - given < 0.2 * weights.sum()
+        excess = np.average(ends[tail], weights=given[tail]) - ends[~tail][0]
+        reaches.append((min(3 * excess, 2 * size), 3 * excess < 2 * size))
+    assert [even for _, even in reaches] == [True, draw == "random"]
+    (low, _), (high, _) = reaches
+    for found, inside, step in (
+        (site.knots, knots, 1),
+        (site.positions, positions, 0.5 / size),
+        (site.values, values, 1 / size),
+    ):
+        np.testing.assert_allclose(found, [inside[0] - low * step, *inside, inside[-1] + high * step], rtol=1e-12)
+    # Of as few rows as twice the outermost five nothing is known beyond the ends.
+    few, enough = (fit_sites(column[:count, None], np.ones(count), beyond=True)[0].beyond for count in (9, 10))
+    assert (few, enough) == ((0, 0), (1, 1))
+
+
+def test_where_the_middle_nine_tenths_are_one_value_the_ends_set_the_scale():
+    column = np.r_[-1.0, 3.0, np.zeros(48)]
+    site = fit_sites(column[:, None], np.ones(50))[0]
+    assert (site.shift, site.scale, site.knots) == (1.0, 2.0, (-1.0, -0.5, 1.0))
+    standardised = np.array([-1.0, 0.0, 3.0]) - column.mean()
+    np.testing.assert_allclose(site.values, standardised / column.std(), rtol=1e-12)
+
+
+def test_chosen_knots_are_evenly_spaced_where_there_are_values():
+    assert _spread_out(np.arange(100.0), 12).tolist() == list(range(0, 100, 9))
+    # A gap takes even spots: of 19 from 0 to 105, the last number tried before more than 8 are used, six are.
+    assert _spread_out(np.r_[0.0:6.0, 100.0:106.0], 8).tolist() == [0, 3, 5, 6, 7, 11]
+
+
+def test_a_row_lies_between_two_knots():
+    site = Site((0.0, 1.0, 3.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), missing=True, shift=10.0, scale=2.0)
+    rows = rows_of([site], np.array([[-5.0], [10.0], [10.5], [12.0], [15.0], [16.0], [99.0], [np.nan]]))
+    assert rows.code[:, 0].tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
+    assert rows.share[:, 0].tolist() == [0, 0, 0.25, 0, 0.75, 0, 0, 0]
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e-300, 1e307])
@@ -78,7 +130,8 @@ def test_a_repeated_row_is_a_weight_of_two():
 def test_sites_survive_their_configuration():
     import json
 
-    for site in fit_sites(NUMBERS, WEIGHTS, LEVELS, beyond=True):
+    tails = fit_sites(np.r_[np.linspace(-1, 1, 80), 1e30, 2e30][:, None], np.ones(82))  # with two equal values
+    for site in (*fit_sites(NUMBERS, WEIGHTS, LEVELS, beyond=True), *tails):
         config = json.loads(json.dumps(site.to_config()))
         assert Site.from_config(config) == site
         del config["beyond"]  # as in models saved before there was any such knot
@@ -142,3 +195,9 @@ def test_the_map_of_all_sites_gives_the_same_hats():
             present = ~np.isnan(NUMBERS[:, n])
             expected = states[n][present, : len(site.knots)]
             assert torch.allclose(vectors[present, n, : len(site.knots)], expected, atol=1e-12)
+    # The range of the fit is without the knots beyond it.
+    column = np.random.default_rng(0).standard_normal((50, 1))
+    weights = np.where(column[:, 0] == column.max(), 2.0, 1.0)  # a knot below, none above
+    site = fit_sites(column, weights, beyond=True)[0]
+    range_of_fit = hat_map([site])[0].to_config()["fitted"]
+    assert (range_of_fit["low"], range_of_fit["high"]) == ([site.knots[1]], [site.knots[-1]])

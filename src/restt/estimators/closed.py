@@ -20,6 +20,7 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.columns import Column, chosen_columns, fit_columns
 from restt.estimators.settings import TRAINING
 from restt.estimators.tables import Examples
+from restt.features.levels import Level, read_level
 from restt.prior import Settings
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -175,8 +176,8 @@ def _columns(given: Examples, categorical: Collection[int]) -> Iterator[np.ndarr
     table = given.table
     for column in range(table.width):
         if column in categorical or table.holds_categories(column):
-            levels: dict[object, int] = {}
-            codes = [levels.setdefault(value, len(levels)) for value in table.categories(column).tolist()]
+            levels: dict[Level | None, int] = {}
+            codes = [levels.setdefault(read_level(value), len(levels)) for value in table.categories(column)]
             yield np.array(codes, dtype=np.uint64)
         else:
             yield _bits(table.numbers(column))

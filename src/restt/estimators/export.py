@@ -250,7 +250,7 @@ def _label(probabilities: Node, classes: list[str]) -> Node:  # (B, K) -> (B,)
     """The text of the most probable class; none where the row was refused."""
     graph = probabilities.graph
     # Not ArgMax, which onnxruntime gives a wrong shape for an empty batch.
-    order = graph.node("TopK", probabilities, torch.tensor([1]), outputs=2, axis=-1)
+    order = graph.node("TopK", probabilities, torch.tensor([1]), outputs=2)
     return probabilities.select(-1, 0).isnan().where([""], graph.node("Gather", classes, order.select(-1, 0)))
 
 

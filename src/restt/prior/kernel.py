@@ -57,8 +57,8 @@ class Kernel:
         self.sites, self.means, self.moments = tuple(sites), tuple(means), tuple(moments)
         self.numbers = [n for n, site in enumerate(sites) if site.knots is not None]
         self.categories = [n for n, site in enumerate(sites) if site.knots is None]
-        constant = sum(float(mean.max()) > 1 - LEAST_VARIANCE for mean in means)
-        self.layout = Layout(len(self.numbers), len(self.categories), outputs, constant)
+        self.varies = [float(mean.max()) < 1 - LEAST_VARIANCE for mean in means]
+        self.layout = Layout(len(self.numbers), len(self.categories), outputs, self.varies.count(False))
         like, count = means[0], len(self.numbers)
         own_means, own_moments = ([each[n] for n in self.numbers] for each in (means, moments))
         self.columns = NumberColumns([sites[n] for n in self.numbers], own_means, own_moments, like)
@@ -254,4 +254,4 @@ def relevance_of(process: Process) -> np.ndarray:  # (N,)
     for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
         own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
         found[places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
-    return found * [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]
+    return found * kernel.varies

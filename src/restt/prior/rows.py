@@ -91,13 +91,12 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, levels: Any) -> n
     """The values at which the weighted distribution function reaches each level."""
     if (weights == 1).all():
         # Only these places of the sorted values are needed, which a partition finds in a fraction of the time.
-        places = np.ceil(np.asarray(levels) * len(values)).astype(np.int64) - 1
-        places = np.clip(places, 0, len(values) - 1)
+        places = np.maximum(np.ceil(np.asarray(levels) * len(values)).astype(np.int64) - 1, 0)
         return np.partition(values, np.unique(places))[places]
     order = np.argsort(values, kind="stable")
     cumulative = np.cumsum(weights[order])
     index = np.searchsorted(cumulative, np.asarray(levels) * cumulative[-1])
-    return values[order][np.minimum(index, len(values) - 1)]
+    return values[order][index]
 
 
 def content_order(table: np.ndarray, targets: np.ndarray, seed: int) -> np.ndarray:  # (B, C), (B, O) -> (B,)
