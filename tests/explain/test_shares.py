@@ -103,6 +103,8 @@ def test_without_rows_the_table_says_independent_columns(regressor: Fitted) -> N
     assert "of the rows" in repr(given)
     with pytest.raises(ValueError, match="background must be given: this model keeps no rows"):
         variance_shares(regressor.model)
+    with pytest.raises(ValueError, match="terms must name one or more terms, got none"):
+        variance_shares(regressor.model, regressor.table, terms=[])
 
 
 def test_what_may_be_nothing_is_grey(model, whole):

@@ -140,6 +140,8 @@ def variance_shares(
         chosen = [tuple(subject.columns.index(column) for column in term.columns) for term in largest]
     else:
         chosen = [subject.sites_of(columns, "terms") for columns in terms]
+        if not chosen:
+            raise ValueError("terms must name one or more terms, got none")
     train, away, latent = subject.train(means), rows - means, subject.decide(rows)
     deviation = latent - latent.mean(dim=0)
     variance = deviation.square().mean(dim=0)
