@@ -188,6 +188,21 @@ def test_infinity_is_refused(tmp_path):
         read_table(write(tmp_path / "a.csv", x=["1", "inf"], y=["a", "b"]))
 
 
+def test_numbers_whose_squares_are_no_floats_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"column 'x' holds -1e\+300 in row 2, and numbers beyond 1e\+150"):
+        read_table(write(tmp_path / "a.csv", x=["1", "-1e300"], y=["a", "b"]))
+
+
+@pytest.mark.parametrize(("first", "kind"), [(10**18, "category"), (10**15, "number")])
+def test_whole_numbers_that_floats_merge_are_codes(first, kind, tmp_path):
+    codes = [first + 7 * (row % 5) for row in range(20)]
+    file, frame = write(tmp_path / "a.csv", x=list(map(str, codes))), pd.DataFrame({"x": codes})
+    for data in (file, frame, frame.astype("Int64")):
+        column, _ = only(data)
+        assert (column.kind, column.distinct) == (kind, 5)
+    assert model_frame([column], pd.DataFrame({"x": [first + 7]})).x[0] in (str(first + 7), first + 7)
+
+
 def test_types_of_data_frames_and_parquet_are_known(tree_frame, tmp_path):
     frame = tree_frame.assign(
         day=[datetime.date(2020, 1, 1 + row % 28) for row in range(60)],
