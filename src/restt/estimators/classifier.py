@@ -178,6 +178,11 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
         if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
+            if classes is not None and not np.array_equal(classes, found_in_y := np.unique(given.y)):
+                raise ValueError(
+                    f"classes must be those of y, {found_in_y.tolist()}, for a table of {len(given)} rows and "
+                    f"{given.table.width} columns, which is trained by gradients; got {classes.tolist()}"
+                )
             found = train_wide(X, y, sample_weight, made, seed)
         else:
             target = new_labels(given.y, given.weights, self.class_weight, classes=classes)
