@@ -217,7 +217,7 @@ def _fitting(series: Any, known: Any, kind: str, layout: str) -> Any:
     values, wrong = parsed(series, kind, layout)
     if wrong.any():
         return None
-    if kind == "number" and known.str.fullmatch(_WHOLE).all() and _merges(series, values):
+    if kind == "number" and _merges(known, values) and known.str.fullmatch(_WHOLE).all():
         return None
     if kind == "number" and known.str.match(_CODE).any():
         numbers = values[~np.isnan(values)]

@@ -205,6 +205,11 @@ def test_whole_numbers_that_floats_merge_are_codes(first, kind, tmp_path):
     assert model_frame([column], pd.DataFrame({"x": [first + 7]})).x[0] in (str(first + 7), first + 7)
 
 
+def test_large_whole_numbers_with_a_gap_stay_numbers(tmp_path):
+    numbers = [str(10**18 + 10**6 * row) for row in range(5)]
+    assert only(write(tmp_path / "a.csv", x=[*numbers, "-"], y=list("abcdef")))[0].kind == "number"
+
+
 def test_types_of_data_frames_and_parquet_are_known(tree_frame, tmp_path):
     frame = tree_frame.assign(
         day=[datetime.date(2020, 1, 1 + row % 28) for row in range(60)],
