@@ -68,6 +68,8 @@ def test_fit_refuses(x, y, message):
         (np.zeros(12), "sample_weight must be above zero"),
         (-np.ones(12), "sample_weight must be finite, at least 0"),
         (np.full(12, np.nan), "sample_weight must be finite"),
+        (np.full(12, 1e-100), "sample_weight must have its largest weight between 1e-30 and"),
+        (np.full(12, 1e100), r"sample_weight must have its largest weight .* got 1e\+100"),
         (np.ones(5), r"sample_weight must have shape \(12,\)"),
         (np.ones((12, 2)), r"sample_weight must have shape \(12,\)"),
         (["heavy"] * 12, "sample_weight must hold numbers, got"),

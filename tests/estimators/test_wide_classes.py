@@ -40,5 +40,12 @@ def test_every_class_is_trained_on(few_are_many):
     x = rng.normal(size=(150, 4))
     y = np.array(["rare"] + ["usual"] * 149)
     assert list(ResTTClassifier(random_state=0).fit(x, y).classes_) == ["rare", "usual"]
-    with pytest.raises(ValueError, match=r"classes must be those in y .* got \['new', 'rare', 'usual'\]"):
-        ResTTClassifier().partial_fit(x, y, classes=["rare", "new", "usual"])
+
+
+def test_no_class_is_left_out_in_silence(few_are_many):
+    x, y = np.random.default_rng(2).normal(size=(150, 4)), np.arange(150) % 2
+    with pytest.raises(
+        ValueError, match=r"classes must be those of y, \[0, 1\], .* trained by gradients; got \[0, 1, 2\]"
+    ):
+        ResTTClassifier(random_state=0).partial_fit(x, y, classes=[0, 1, 2])
+    assert ResTTClassifier(random_state=0).partial_fit(x, y, classes=[1, 0]).classes_.tolist() == [0, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from math import factorial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -181,7 +182,8 @@ def test_surprise_is_a_two_sided_gamma_test_of_whitened_residuals(posterior, fre
 
 
 def test_the_centre_of_the_hyper_prior_counts_as_in_the_stacking_of_members(posterior, fresh):
-    *members, centre = with_centre(posterior)
+    whole = with_centre(posterior)
+    *members, centre = (SimpleNamespace(weight=w, process=p, root=r, mean=m) for w, p, r, m in whole.members)
     share = 60 / (60 + 14)
     assert (centre.weight, centre.mean) == (pytest.approx(share), None)
     assert [one.weight for one in members] == pytest.approx((1 - share) * posterior.weights)
@@ -193,7 +195,7 @@ def test_the_centre_of_the_hyper_prior_counts_as_in_the_stacking_of_members(post
     assert dict(zip(names, theta, strict=True)) == pytest.approx(
         {name: densities[name].centre + densities[name].per_log_column * np.log(3) for name in names}
     )
-    joint, others = Joint([*members, centre], fresh), Joint([*members, centre], fresh[1:4] / 2)
+    joint, others = Joint(whole, fresh), Joint(whole, fresh[1:4] / 2)
     rows = [rows_of(posterior.kernel.sites, part) for part in (fresh, fresh[1:4] / 2)]
     means = [[one.process.covariance(seen, part).T @ one.mean for one in members] for part in rows]
     middles = [sum(w * m for w, m in zip(posterior.weights, part, strict=True)) for part in means]

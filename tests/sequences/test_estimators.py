@@ -80,6 +80,8 @@ def test_registers_hold_the_window():
         ([np.zeros(3), np.zeros(0)], "sequence 1 of X must have at least one step .* length 0"),
         ([np.zeros(3), np.zeros((3, 2))], "sequence 1 of X has 2 channels"),
         ([np.zeros(3), np.array([0.0, np.nan])], "sequence 1 of X must be finite"),
+        ([np.zeros(3), np.array(["a"])], "sequence 1 of X must hold numbers"),
+        ([np.zeros(3), np.array([0.0, 1e200])], "sequence 1 of X must have values of at most"),
         (np.zeros(4), r"X must have shape \(B, T\)"),
     ],
 )

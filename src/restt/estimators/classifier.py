@@ -159,10 +159,10 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
         if settings.is_costly(len(given), given.table.width) and len(given) > settings.step_rows:
-            if classes is not None and not np.isin(classes, given.y).all():
+            if classes is not None and not np.array_equal(classes, found_in_y := np.unique(given.y)):
                 raise ValueError(
-                    "classes must be those in y for a table of so many rows and columns, which is trained by gradients "
-                    f"and takes no more rows, got {classes.tolist()}"
+                    f"classes must be those of y, {found_in_y.tolist()}, for a table of {len(given)} rows and "
+                    f"{given.table.width} columns, which is trained by gradients; got {classes.tolist()}"
                 )
             found = train_wide(X, y, sample_weight, made, seed)
         else:

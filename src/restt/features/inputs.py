@@ -11,6 +11,8 @@ from torch import Tensor
 from restt._common.compat_torch import has_no_values
 from restt._common.errors import shown
 
+LARGEST_WEIGHT = 1e30  # of a row; squares of products with larger ones, and with their inverses, are no floats
+
 
 def read_values(x: Any, dimensions: tuple[int, ...] = (2,)) -> Tensor:
     """``x`` as a finite float tensor of shape (B, N) or, where 3 is among ``dimensions``, (B, N, I).
@@ -81,6 +83,12 @@ def read_weights(sample_weight: Any, rows: int) -> Tensor:
         raise ValueError("sample_weight must be finite, at least 0 everywhere and above 0 somewhere")
     if not bool(weights.any()):
         raise ValueError("sample_weight must be above zero for at least one row, got zero for all of them")
+    largest = float(weights.max())
+    if not 1 / LARGEST_WEIGHT <= largest <= LARGEST_WEIGHT:
+        raise ValueError(
+            f"sample_weight must have its largest weight between {1 / LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}, "
+            f"got {largest:g}: multiply the weights so that their mean is 1"
+        )
     return weights
 
 

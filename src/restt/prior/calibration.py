@@ -47,9 +47,7 @@ def fit_predictive(
     data, shares = members.data, members.weights
     covariances = [one.process.covariance(data.rows) for one in members.posteriors]
     noises = [one.process.noise(data.rows, data.level) for one in members.posteriors]
-    # Roots, as text in a file, are to be a small part of it.
-    numbers = (_ROOT_BYTES + 16 * parameters) * 0.75 / 8
-    most = min(settings.inducing_rows, max(1, int((2 * numbers / len(shares)) ** 0.5)), len(table))
+    most = min(settings.inducing_rows, _most_inducing(len(shares), parameters), len(table))
     for count in (*(size for size in settings.FIRST_INDUCING if size < most), most):
         roots = [
             root_of(covariance, count, noise / (data.weights * data.precision), members.targets)
@@ -82,6 +80,12 @@ def fit_predictive(
     slopes = scale_slopes(scaled, features, weights, settings.slope_scale)
     scaled = scaled * np.exp(features @ slopes / -2)[:, None]
     return replace(found, slopes=slopes, quantiles=residual_quantiles(scaled, weights)), error
+
+
+def _most_inducing(members: int, parameters: int) -> int:
+    """Inducing rows whose roots, as text in a file, are not more than a small part of it."""
+    numbers = (_ROOT_BYTES + 16 * parameters) * 0.75 / 8
+    return max(1, int((2 * numbers / members) ** 0.5))
 
 
 @dataclass(frozen=True, eq=False)

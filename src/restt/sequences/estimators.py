@@ -12,13 +12,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from restt._common.errors import check_int
+from restt._common.errors import check_int, shown
 from restt.estimators.classes import read_labels
 from restt.sequences.module import ResTTSequence
 from restt.train import TrainConfig, train
 
 # Standardised values beyond this many standard deviations are clipped: products over steps would grow with them.
 LARGEST = 3.0
+# Squares of larger values are no floats.
+MOST = 1e150
 
 
 def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
@@ -40,7 +42,10 @@ def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
 
 def read_series(series: Any, name: str) -> np.ndarray:  # (T, channels)
     """One sequence (T,) or (T, channels); ValueError that names what is wrong."""
-    values = np.asarray(series, dtype=np.float64)
+    try:
+        values = np.asarray(series, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, (T,) or (T, channels), got {shown(series)}: {error}") from None
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2:
         raise ValueError(f"{name} must have shape (T,) or (T, channels), got {values.shape}")
@@ -48,6 +53,8 @@ def read_series(series: Any, name: str) -> np.ndarray:  # (T, channels)
         raise ValueError(f"{name} must have at least one step and channel, got length 0")
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got {values[~np.isfinite(values)][0]}")
+    if (largest := np.abs(values).max()) > MOST:
+        raise ValueError(f"{name} must have values of at most {MOST:g}, whose squares are floats, got {largest:g}")
     return values
 
 

@@ -34,10 +34,12 @@ def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
     if not high > low:
         return [low]
     rough = (high - low) / max(1, count)
-    unit = 10.0 ** math.floor(math.log10(rough))
+    exponent = math.floor(math.log10(rough))
+    unit = 10.0**exponent
     step = unit * min(factor for factor in (1, 2, 5, 10) if factor * unit >= rough * 0.7)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
+    ticks = (round(place * step, -exponent) for place in range(first, last + 1))
+    return list(dict.fromkeys(ticks))  # floats may be farther apart than steps
 
 
 class Chart:

@@ -16,6 +16,7 @@ from restt_app.workflow.layouts import WHOLE, candidates, is_layout, moments, pa
 # A column whose values nearly all differ names its rows; fewer rows than this say nothing.
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 20, 0.5
 LISTED_LEVELS = 100
+LARGEST = 1e150  # numbers of a fit: squares of larger ones are no floats, nor are scores
 MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the weekday are worth a column each
 # Part of a date -> its values, in the words of a note.
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
@@ -131,6 +132,12 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         distinct, content = len(counts), {"levels": [str(level) for level in counts.index[:LISTED_LEVELS]]}
     else:
         _refuse_infinite(name, values, 1)
+        if (np.abs(values) > LARGEST).any():
+            row = int((np.abs(values) > LARGEST).argmax())
+            raise ValueError(
+                f"column {name!r} holds {values[row]:g} in row {row + 1}, and numbers beyond {LARGEST:g} cannot be "
+                "fitted to: correct it, or use other units"
+            )
         unique = np.unique(values[~np.isnan(values)])
         distinct, content = len(unique), {"range": _ends(kind, unique)} if len(unique) else {}
     reason = ""

@@ -70,7 +70,7 @@ def compare_tables(
     gap = np.abs(values[0] - values[1]) if classes is None else np.abs(values[0] - values[1]).sum(axis=1) / 2
     largest = [
         {
-            "row": int(row) + 1,
+            "row": int(x.index[row]) + 1,
             "a": _in_words(values[0][row], classes),
             "b": _in_words(values[1][row], classes),
             "observed": y.tolist()[row],
@@ -79,7 +79,9 @@ def compare_tables(
     ]
     return {
         "rows": len(y),
-        "metrics": [_compared(name, resampled[0][name], resampled[1][name]) for name in resampled[0]],
+        "metrics": [
+            _compared(name, ours, resampled[1][name]) for name, ours in resampled[0].items() if np.isfinite(ours[0])
+        ],
         "apart": {"mean": float(gap.mean()), "largest": float(gap.max()), "rows": largest},
         "worse_a": weak_groups(x, losses[0] - losses[1]),
         "worse_b": weak_groups(x, losses[1] - losses[0]),

@@ -134,7 +134,7 @@ def fit_table(
             seed,
             ScoringSettings(),
             groups=None if group is None else group_codes(table.values[group])[rows],
-            times=None if time is None else _times(table, time)[rows],
+            times=None if time is None else _times(table, time, rows),
         )
         scorer = Scorer(x, y, classes, splits, method, seed)
 
@@ -207,14 +207,15 @@ def _test_scorer(
     return Scorer(together, np.concatenate([y, answers]), classes, [split], "a table of their own", seed)
 
 
-def _times(table: Table, name: str) -> np.ndarray:
+def _times(table: Table, name: str, rows: np.ndarray) -> np.ndarray:
     values = table.values[name]
     if not isinstance(values, np.ndarray):
         raise ValueError(f"time must name a column of dates or numbers, and {name!r} holds categories")
-    if np.isnan(values).any():
-        row = int(np.flatnonzero(np.isnan(values))[0]) + 1
+    times = values[rows]
+    if np.isnan(times).any():
+        row = rows[int(np.isnan(times).argmax())] + 1
         raise ValueError(f"time must be there in every row, and {name!r} is missing in row {row}")
-    return values
+    return times
 
 
 def _card_entry(column: Column, values: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ _MONEY = (
 )
 _UNIT = rf"(?:{_MONEY}|[%‰]|°?[^\W\d_]{{1,12}}[23]?(?:/[^\W\d_]{{1,12}}[23]?)?)"
 _DIGITS = r"(?:\d[\d.,'’\s]*|[.,]\d+)(?:[eE][+-]?\d+)?"
+_NEGATIVE = re.compile(r"^−|^\((?=[^()]*\d)([^()]*)\)$")  # the minus sign that is no hyphen, and accountants'
 _MARKED = re.compile(rf"[+-]?\s*(?P<before>{_MONEY})?\s*[+-]?{_DIGITS}\s*(?P<behind>{_UNIT})?")
 
 
@@ -112,7 +113,7 @@ def candidates(text: str) -> list[tuple[str, str]]:
     >>> candidates("31/12/2024")[-2:]
     [('date', '%d/%m/%Y'), ('category', 'text')]
     """
-    match = _MARKED.fullmatch(text)
+    match = _MARKED.fullmatch(_NEGATIVE.sub(r"-\1", text))
     units = {("", ""), (match["before"] or "", match["behind"] or "")} if match else {("", "")}
     numbers = [joined(before, core, behind) for before, behind in sorted(units) for core in NUMBERS if core != WHOLE]
     dates = [ISO] if re.match(r"\d{4}-?\d", text) else []
@@ -153,6 +154,8 @@ def _numbers(texts: Any, layout: str) -> np.ndarray:
     """Numbers of texts, none missing; NaN for one that does not fit the layout."""
     before, core, behind = split(layout)
     thousands, decimal = NUMBERS[core]
+    if texts.str.startswith(("−", "(")).any():
+        texts = texts.str.replace(_NEGATIVE, lambda match: f"-{match[1] or ''}", regex=True)
     if before or behind or thousands:
         texts = texts.str.replace("[\u00a0\u2009\u202f]", " ", regex=True).str.replace("’", "'", regex=False)
     if before or behind:

@@ -104,7 +104,10 @@ def relaid(columns: Sequence[Column], layout: Layout) -> list[Column]:
 
 
 def known_targets(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
-    """Inputs and targets of the rows that have a target the model can be scored on; ValueError where none has."""
+    """Inputs and targets of the rows that have a target the model can be scored on; ValueError where none has.
+
+    The index of the inputs says which rows of the table they are.
+    """
     if rows.y is None:
         raise ValueError(f"the table lacks the target {card.target!r}")
     if card.task == "regression":
@@ -120,7 +123,7 @@ def known_targets(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
         rows.notes.append(
             f"{int((~known).sum())} rows have no {card.target!r}, or one the fit has not seen: not scored"
         )
-    return rows.x[known].reset_index(drop=True), y
+    return rows.x[known], y
 
 
 def _targets(card: Card, column: Column, series: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from restt._common.errors import shown
 from restt_app.workflow.metrics import confusion, draws, entry, row_losses, weak_groups
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
@@ -134,6 +135,13 @@ class Scorer:
         shares[:, np.searchsorted(self._classes, model.classes_)] = model.predict_proba(rows)
         return shares / shares.sum(axis=1, keepdims=True)
 
+    @property
+    def _has_lone_labels(self) -> bool:
+        """Whether some class has one row alone among those that models are fitted to."""
+        if self._classes is None:
+            return False
+        return any(np.unique(self._y[train], return_counts=True)[1].min() < 2 for train, _ in self._splits)
+
     def _baseline(self, name: str) -> Any:
         """An unfitted estimator that takes the data frame as it is: missing values, categories and all."""
         from sklearn.compose import make_column_transformer
@@ -152,6 +160,8 @@ class Scorer:
         numbers = [column for column in x.columns if column not in texts]
         if name == "boosting":
             model = make("hgb", self.task, random_state=self._seed)
+            if self._has_lone_labels:
+                model.set_params(early_stopping=False)  # which holds rows of every class out
             wide = [column for column in texts if len(x[column].cat.categories) > _MOST_LEVELS]
             if not wide:
                 return model
@@ -227,7 +237,7 @@ def split_rows(
     sides; with ``times`` (B,) the latest rows are held out.
     """
     if times is not None:
-        return _latest(times, settings)
+        return _latest(times, labels, settings)
     if groups is not None:
         return _grouped(y, labels, groups, seed, settings)
     return _random(y, None if labels is None else _common_labels(labels), seed, settings)
@@ -275,12 +285,15 @@ def _grouped(
     ], f"whole groups, {100 / folds:.2g} % of the rows"
 
 
-def _latest(times: np.ndarray, settings: ScoringSettings) -> tuple[list[Split], str]:
+def _latest(times: np.ndarray, labels: np.ndarray | None, settings: ScoringSettings) -> tuple[list[Split], str]:
     order = np.argsort(times, kind="stable")
     border = times[order[-max(1, min(round(settings.held_share * len(times)), settings.most_held))]]
     before, after = order[times[order] < border], order[times[order] >= border]
     if len(before) < 2:
         raise ValueError("time must have different values: nothing lies before the latest fifth of the rows")
+    if labels is not None and len(np.unique(labels[before])) < 2:
+        only = shown(labels[before[0]])
+        raise ValueError(f"time must leave rows of two classes before the latest fifth of the rows, got {only} alone")
     share = f"{100 * len(after) / len(times):.2g} % of the rows"
     return [(before[-settings.most_trained :], after)], f"the latest {share}"
 

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import re
 import shutil
 import stat
 import sys
@@ -42,6 +43,13 @@ _SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 200  # by which the delimiter is 
 _BLOCK = 1 << 20
 _BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _COMPRESSIONS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+# How files begin that people take for tables, and what they are.
+_OTHERS = {
+    rb"PK\x03\x04": "an Excel workbook or a zip archive",
+    rb"\xd0\xcf\x11\xe0": "an Excel workbook",
+    rb"\s*(\{\s*\"|\[\s*[\[{])": "JSON",
+    rb"(?i)\s*<(!doctype|html|\?xml)": "HTML or XML",
+}
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -211,6 +219,9 @@ class Source(FrameSource):
         for mark, name in _BYTE_ORDER_MARKS.items():
             if head.startswith(mark):
                 return name
+        for beginning, kind in _OTHERS.items():
+            if re.match(beginning, head):
+                raise ValueError(f"{self.label} is {kind}: expected delimited text or Parquet, so save it as CSV first")
         if b"\0" in head:
             raise ValueError(
                 f"{self.label} is neither text nor Parquet: it holds zero bytes; name its encoding if it is"

@@ -39,6 +39,7 @@ _MOST_LABELS = 200  # different values up to which their spelling is kept: the c
 _MIXED_LEVELS, _MIXED_SHARE = 20, 0.5
 _QUICK = 50  # values tried before all are
 _CODE = r"0\d"  # 01234 is a code, such as that of a place, and no number
+_WHOLE, _EXACT = r"[+-]?\d+", 2.0**53  # from here on floats leave whole numbers out
 _TYPED = {"number": "1234.5", "boolean": "true/false", "date": "ISO8601"}
 
 
@@ -183,7 +184,11 @@ def _read(series: Any, fixed: tuple[str, str] | None) -> _Reading:
     if not is_text(series):
         kind = typed_kind(series)
         layout = _TYPED.get(kind, "text")
-        return _Reading(series, kind, layout, parsed(series, kind, layout)[0])
+        values = parsed(series, kind, layout)[0]
+        if kind == "number" and _merges(series, values):
+            kind, layout = TEXT
+            values = parsed(series, kind, layout)[0]
+        return _Reading(series, kind, layout, values)
     present = series[series.notna() & ~series.isin(DASHES)]
     known = series[series.notna()] if present.empty else present
     for kind, layout in candidates(known.iloc[0]) if len(known) else [TEXT]:
@@ -212,10 +217,18 @@ def _fitting(series: Any, known: Any, kind: str, layout: str) -> Any:
     values, wrong = parsed(series, kind, layout)
     if wrong.any():
         return None
+    if kind == "number" and _merges(known, values) and known.str.fullmatch(_WHOLE).all():
+        return None
     if kind == "number" and known.str.match(_CODE).any():
         numbers = values[~np.isnan(values)]
         return None if (numbers == np.round(numbers)).all() else values
     return values
+
+
+def _merges(series: Any, values: np.ndarray) -> bool:
+    """Whether floats are equal where whole numbers, of more digits than a float holds, are not: these are codes."""
+    present = values[~np.isnan(values)]
+    return bool(np.abs(present).max(initial=0.0) >= _EXACT) and len(np.unique(present)) < series.nunique()
 
 
 def _decide(readings: Mapping[str, _Reading], given: Mapping[str, str], delimiter: str | None) -> None:

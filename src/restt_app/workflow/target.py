@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import r2_score, roc_auc_score
 
 from restt._common.errors import shown
-from restt_app.workflow.columns import Column
+from restt_app.workflow.columns import LARGEST, Column
 from restt_app.workflow.layouts import label_text
 from restt_app.workflow.table import Table
 
@@ -39,7 +39,10 @@ def read_target(table: Table, target: str, task: str, notes: list[str]) -> tuple
     if len(rows) < LEAST_ROWS:
         raise ValueError(f"{len(rows)} rows have a value in the target {target!r}: at least {LEAST_ROWS} are needed")
     first = values[rows[0]].item() if isinstance(values, np.ndarray) else values[rows[0]]
-    labels = class_labels(table.labels[target][rows]) if target in table.labels else None
+    labels = None
+    if target in table.labels:
+        spelled = table.labels[target][rows]
+        labels = class_labels(_one_spelling(spelled) if column.kind == "boolean" else spelled)
     distinct = column.distinct if labels is None else len(np.unique(labels))
     if distinct == 1:
         raise ValueError(f"target {target!r} has one value, {shown(first)}, in all rows: there is nothing to predict")
@@ -53,6 +56,12 @@ def read_target(table: Table, target: str, task: str, notes: list[str]) -> tuple
         if not numeric:
             raise ValueError(
                 f"target {target!r} must hold numbers for regression, got {shown(first)} in row {rows[0] + 1}"
+            )
+        largest = np.abs(values[rows]).max()
+        if not 1 / LARGEST <= largest <= LARGEST:
+            raise ValueError(
+                f"target {target!r} must have values of sizes between {1 / LARGEST:g} and {LARGEST:g}, whose squares "
+                f"are floats, got {largest:g} at most: use other units"
             )
         return task, values[rows], rows
     if labels is None or distinct > MOST_CLASSES:
@@ -84,6 +93,18 @@ def _note_classes(target: str, labels: np.ndarray, notes: list[str]) -> None:
             f"{shown(least)} in {100 * counts[least] / len(labels):.2g} %; always saying {shown(most)} has an accuracy "
             f"of {share:.3g}, so read average precision and the confusion matrix instead"
         )
+
+
+def _one_spelling(spelled: Any) -> Any:
+    """Truth values, a Categorical, each as it is spelled most often: Yes and yes are one class.
+
+    >>> list(_one_spelling(pd.Categorical(["Yes", "no", "yes", "Yes"])))
+    ['Yes', 'no', 'Yes', 'Yes']
+    """
+    usual: dict[str, Any] = {}
+    for value in pd.Series(spelled).value_counts().index:
+        usual.setdefault(str(value).lower(), value)
+    return pd.Categorical([usual[str(value).lower()] for value in spelled])
 
 
 def class_labels(spelled: Any) -> np.ndarray:  # (B,)

@@ -166,3 +166,13 @@ def test_dots_of_probabilities_have_the_area_of_their_rows(largest, places):
     assert drawn(chart, "dashed", "x1", "y1", "x2", "y2") == ["50.0 300.0 424.0 26.0"]
     nothing = reliability([{"predicted": 0.0, "observed": 0.0, "rows": 1}], "label")
     assert drawn(nothing, "tick", "text")[:6] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+
+
+@pytest.mark.parametrize("step", [1000.0, 1.0])
+def test_far_from_zero_ticks_differ_and_lie_between_the_ends(step):
+    low, high = 1e17, 1e17 + 40 * step
+    ticks = round_ticks(low, high)
+    assert sorted(set(ticks)) == ticks
+    assert low <= ticks[0] < ticks[-1] <= high
+    rows = [{"predicted": low + place * step, "observed": low + place * step} for place in range(0, 41, 8)]
+    assert predicted_observed(rows, "y").count("<circle") == 6

@@ -62,6 +62,16 @@ def test_classes_differ_by_half_of_all_probabilities_that_moved(labelled, tree_f
     assert {most["a"][0], most["b"][0]} == {"small", "tall"}
 
 
+def test_rows_without_a_target_count_and_a_score_that_one_target_does_not_have_is_left_out(fitted, less):
+    new = trees(30, seed=5)
+    new.loc[:9, "height"] = np.nan
+    new.loc[10:, "height"] = 5.0
+    found = compare_tables(fitted, less, new)
+    assert [one["metric"] for one in found["metrics"]] == ["rmse"]
+    gaps = (predict_table(fitted, new).prediction - predict_table(less, new).prediction).abs()
+    assert found["apart"]["rows"][0]["row"] == gaps[10:].idxmax() + 1
+
+
 def test_the_model_that_lacks_a_column_is_named(fitted, less):
     with pytest.raises(ValueError, match=r"b: the table lacks the column\(s\) 'girth'"):
         compare_tables(less, fitted, trees(20, seed=5).drop(columns="girth"))

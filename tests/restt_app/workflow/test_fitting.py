@@ -57,6 +57,7 @@ def frame(y, **columns):
         ([0.5, 1.5, 2.5, 3.5] * 10, "regression", []),
         (["no", "yes"] * 20, "classification", ["no", "yes"]),
         ([True, False] * 20, "classification", [False, True]),
+        (["No", "yes", "no", "Yes", "No", "yes"] * 7, "classification", ["No", "yes"]),
     ],
 )
 def test_the_task_is_told_by_the_target(y, task, classes):
@@ -153,6 +154,12 @@ def test_a_quick_model_comes_first_where_one_is_asked_for():
 
 
 @pytest.mark.usefixtures("little_scoring")
+def test_a_row_without_a_target_needs_no_time():
+    data = frame([np.nan, *range(20)], when=[np.nan, *range(20)])
+    assert fit_table(data, "y", effort="quick", time="when").card.held_out["rows"] == 4
+
+
+@pytest.mark.usefixtures("little_scoring")
 def test_a_table_that_was_read_is_taken(tree_frame):
     table = read_table(tree_frame, drop=["planted"])
     assert fit_table(table, "height", effort="quick").estimator.n_features_in_ == 3
@@ -169,6 +176,8 @@ def test_a_table_that_was_read_is_taken(tree_frame):
         (frame(["u", "v"] * 10), {"task": "regression"}, "must hold numbers for regression, got 'u' in row 1"),
         (frame([f"t{row}" for row in range(150)]), {}, "has 150 different values, and at most 100 classes"),
         (frame([*"u" * 20, "v"]), {}, "must have two classes of at least 2 rows each, got 'u' 20 times, 'v' 1 times"),
+        (frame(1e-300 * np.arange(20)), {}, "target 'y' must have values of sizes between 1e-150 and"),
+        (frame([*"u" * 18, *"vv"], when=range(20)), {"time": "when"}, "time must leave rows of two classes before"),
         (frame([0, 1] * 10), {"task": "ranking"}, "task must be one of"),
         (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
         (frame([0, 1] * 10), {"seed": 2**32}, f"seed must be at most {2**32 - 1}"),

@@ -141,6 +141,15 @@ def test_a_class_that_a_fold_has_not_seen_costs_but_breaks_nothing():
     assert honest["calibration"]["of"] is None
 
 
+def test_boosting_takes_a_class_of_one_row_in_a_long_table():
+    x, y = numbers(10_100)
+    labels = np.where(y > 0, "u", "v").astype(object)
+    labels[0] = "once"  # row 0 is fitted to
+    splits = [(np.arange(10_050), np.arange(10_050, 10_100))]
+    scorer = Scorer(x, labels, np.unique(labels), splits, "", 0)
+    scorer._baseline("boosting").set_params(max_iter=1).fit(x[:10_050], labels[:10_050])
+
+
 def test_baselines_take_gaps_and_categories_of_any_number():
     rng = np.random.default_rng(0)
     rows = 500

@@ -27,6 +27,8 @@ def only(path, **options):
         (["1", "2.5", "-3e2"], "number", "1234.5", [1, 2.5, -300]),
         (["1,5", "2", "-3e2"], "number", "1234,5", [1.5, 2, -300]),
         (["1,5", "2", "1.234,5"], "number", "1.234,5", [1.5, 2, 1234.5]),
+        (["(1,234.5)", "2.5", "−3"], "number", "1,234.5", [-1234.5, 2.5, -3]),
+        (["($1,234.50)", "$2", "-$3"], "number", "$1,234.5", [-1234.5, 2, -3]),
         (["1,234,567", "2.5", "12"], "number", "1,234.5", [1234567, 2.5, 12]),
         (["1 234,5", "2", "1\u202f234\u202f567"], "number", "1 234,5", [1234.5, 2, 1234567]),
         (["1'234.5", "2", "1’234"], "number", "1'234.5", [1234.5, 2, 1234]),
@@ -204,6 +206,26 @@ def test_mixed_objects_of_a_data_frame_are_refused():
 def test_infinity_is_refused(tmp_path):
     with pytest.raises(ValueError, match="infinite value in row 2"):
         read_table(write(tmp_path / "a.csv", x=["1", "inf"], y=["a", "b"]))
+
+
+def test_numbers_whose_squares_are_no_floats_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"column 'x' holds -1e\+300 in row 2, and numbers beyond 1e\+150"):
+        read_table(write(tmp_path / "a.csv", x=["1", "-1e300"], y=["a", "b"]))
+
+
+@pytest.mark.parametrize(("first", "kind"), [(10**18, "category"), (10**15, "number")])
+def test_whole_numbers_that_floats_merge_are_codes(first, kind, tmp_path):
+    codes = [first + 7 * (row % 5) for row in range(20)]
+    file, frame = write(tmp_path / "a.csv", x=list(map(str, codes))), pd.DataFrame({"x": codes})
+    for data in (file, frame, frame.astype("Int64")):
+        column, _ = only(data)
+        assert (column.kind, column.distinct) == (kind, 5)
+    assert model_frame([column], pd.DataFrame({"x": [first + 7]})).x[0] in (str(first + 7), first + 7)
+
+
+def test_large_whole_numbers_with_a_gap_stay_numbers(tmp_path):
+    numbers = [str(10**18 + 10**6 * row) for row in range(5)]
+    assert only(write(tmp_path / "a.csv", x=[*numbers, "-"], y=list("abcdef")))[0].kind == "number"
 
 
 def test_types_of_data_frames_and_parquet_are_known(tree_frame, tmp_path):
