@@ -240,15 +240,16 @@ def condition_iteratively(
 
 def product_covariance(process: Process, left: Product, right: Product) -> Tensor:  # (A, B)
     """Prior covariance of products of site vectors."""
-    found = left[0].new_ones(len(left[0]), len(right[0]), 3)
+    found = left[0].new_ones(3, len(left[0]), len(right[0]))
     masses, slopes = [], []
     for table, ours, theirs in zip(process.tables, left, right, strict=True):
-        found = found * torch.einsum("ai,ijk,bj->abk", ours, table[:-1, :-1, :3], theirs)
+        parts = ours @ table[:-1, :-1].permute(2, 0, 1) @ theirs.T  # (4, A, B)
+        found = found * parts[:3]
         masses.append(torch.outer(ours.sum(1), theirs.sum(1)))
-        slopes.append(ours @ table[:-1, :-1, 3] @ theirs.T)
-    mass, others = torch.stack(masses), without_each(masses)
-    additive = sum(slope * other for slope, other in zip(slopes, others, strict=True))
-    return found @ process.scale[:3] + process.scale[3] * additive + process.settings.constant * mass.prod(0)
+        slopes.append(parts[3])
+    additive = sum(slope * other for slope, other in zip(slopes, without_each(masses), strict=True))
+    scale, constant = process.scale, process.settings.constant
+    return torch.tensordot(scale[:3], found, 1) + scale[3] * additive + constant * torch.stack(masses).prod(0)
 
 
 def without_each(factors: Sequence[Tensor]) -> list[Tensor]:
