@@ -89,7 +89,7 @@ def test_a_card_has_no_level_of_one_row_and_no_value_of_a_column_left_out():
 def test_times_have_no_gaps(values, row):
     table = read_table(pd.DataFrame({"t": values}))
     with pytest.raises(ValueError, match=f"time must be there in every row, and 't' is missing in row {row}"):
-        _times(table, "t")
+        _times(table, "t", np.arange(len(values)))
 
 
 @pytest.mark.usefixtures("little_scoring")

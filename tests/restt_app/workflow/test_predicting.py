@@ -79,7 +79,7 @@ def test_rows_are_scored_where_the_target_is_known(fitted, labelled):
     x = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=[5, 6, 7])
     notes = []
     known, y = known_targets(fitted.card, Rows(x, np.array([1.0, np.nan, 3.0]), notes, None))
-    assert (known.a.tolist(), known.index.tolist(), y.tolist()) == ([1.0, 3.0], [0, 1], [1.0, 3.0])
+    assert (known.a.tolist(), known.index.tolist(), y.tolist()) == ([1.0, 3.0], [5, 7], [1.0, 3.0])
     assert notes == ["1 rows have no 'height', or one the fit has not seen: not scored"]
     known, y = known_targets(labelled.card, Rows(x, np.array(["tall", None, "huge"], dtype=object), notes, None))
     assert (known.a.tolist(), y.tolist(), y.dtype) == ([1.0], ["tall"], object)
