@@ -137,7 +137,7 @@ def test_draws_have_the_deviations_of_the_posterior_about_the_average(posterior)
     term = [at[0][:4] - means[0], *(average.expand(4, -1) for average in means[1:])]
     output, centre = posterior.outputs[0], torch.full((4, 1), 0.2, dtype=torch.float64)
     draws = posterior_draws(output, prior_covariances(output, term), centre, 20_000, 0)
-    expected = output.term_deviations({0: at[0][:4]}, means, centre[:, 0])
+    expected = output.product_deviations(term, centre[:, 0])
     torch.testing.assert_close(draws.std(0)[:, 0], expected, rtol=0.03, atol=0.0)
     torch.testing.assert_close(draws.mean(0), centre, rtol=0.0, atol=float(4 * expected.max() / 20_000**0.5))
 

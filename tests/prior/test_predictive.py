@@ -212,9 +212,11 @@ def test_deviations_of_terms_are_those_of_draws_of_the_function():
     rng = np.random.default_rng(0)
     widths = [len(mean) for mean in found.kernel.means]
     means = [torch.from_numpy(rng.dirichlet(np.ones(width))) for width in widths]
-    points = {0: torch.eye(widths[0], dtype=torch.float64), 2: torch.eye(widths[2], dtype=torch.float64)}
-    got = found.term_deviations(points, means)
-    assert got.shape == (widths[0], widths[2])
+    away = {n: torch.eye(widths[n], dtype=torch.float64) - means[n] for n in (0, 2)}
+    grid = list(np.ndindex(widths[0], widths[2]))
+    first, second = np.array(grid).T
+    products = [away[0][first], means[1].expand(len(grid), -1), away[2][second]]
+    assert found.product_deviations(products).shape == (len(grid),)
     parts = {name: getattr(found, name)[:1] for name in ("thetas", "components", "roots", "means")}
     one = replace(found, **parts, weights=np.ones(1))
     (process,), seen = one.processes, rows_of(one.kernel.sites, one.numbers)
@@ -224,14 +226,13 @@ def test_deviations_of_terms_are_those_of_draws_of_the_function():
     # The term at a point is a combination of the function at rows: site 1 at its mean, the others less theirs.
     places = list(np.ndindex(*widths))
     code = torch.tensor(places, dtype=torch.int32)
-    grid = type(seen)(code, torch.zeros(code.shape, dtype=torch.float64))
-    away = {n: points[n] - means[n] for n in points}
-    prior_own, cross = dense_covariance(process, grid, grid), dense_covariance(process, grid, seen)
+    states = type(seen)(code, torch.zeros(code.shape, dtype=torch.float64))
+    prior_own, cross = dense_covariance(process, states, states), dense_covariance(process, states, seen)
     posterior = prior_own - cross @ torch.linalg.solve(full, cross.T)
     for i, j in ((0, 0), (1, 2), (3, 1)):
         weight = away[0][i][code[:, 0].long()] * means[1][code[:, 1].long()] * away[2][j][code[:, 2].long()]
         expected = float(weight @ posterior @ weight) ** 0.5
-        assert float(one.term_deviations(points, means)[i, j]) == pytest.approx(expected, rel=1e-6)
+        assert float(one.product_deviations(products)[grid.index((i, j))]) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("power", [0.3, 1.7])

@@ -214,8 +214,7 @@ def _check_prior(estimator: Any, spread: Predictive) -> None:
     if len(names) != len(encoding.columns) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"the prior must name {len(encoding.columns)} columns, got {shown(names)}")
     widths = _check_states(encoding, spread.kernel)
-    means = [torch.zeros(width, dtype=torch.float64) for width in widths]
-    spread.term_deviations({0: means[0][None]}, means)
+    spread.product_deviations([torch.zeros(1, width, dtype=torch.float64) for width in widths])
     str(estimator.prior_)
 
 

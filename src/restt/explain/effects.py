@@ -35,7 +35,7 @@ class Effect(Scaled):
     base: Tensor  # (O,): the mean row's prediction, on the latent scale
     subject: Subject
     means: Tensor  # (N, I) of absent sites
-    points: dict[int, Tensor]  # site -> (G, I)
+    points: dict[int, Tensor]  # site -> (ΠG, I), centred: of every point of the grid
     link: Link | None
     scale: str = "latent"
     latent: Effect | None = None
@@ -45,14 +45,15 @@ class Effect(Scaled):
         base = self.base.cpu().numpy()
         moved = base + self.values.cpu().numpy()
         slopes = link.slopes(moved)
-        spread = probability_deviations(self.subject, self.means, self.points, self.values, slopes)
+        values, by_point = self.values.flatten(0, -2), slopes.reshape(-1, *slopes.shape[-2:])
+        spread = probability_deviations(self.subject, self.means, self.points, values, by_point)
         if spread is None:  # predictions depend on a latent value each, or on independent ones
             spread = torch.from_numpy(np.sqrt(slopes**2 @ (self.spread.cpu().numpy() ** 2)[..., None])[..., 0])
         return replace(
             self,
             outputs=link.outputs(self.outputs),
             values=torch.from_numpy(link(moved) - link(base[None])[0]).to(self.values),
-            spread=spread.to(self.spread),
+            spread=spread.to(self.spread).view_as(self.spread),
             scale="y",
             latent=self,
         )
@@ -123,15 +124,14 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     if len(sides) != len(chosen):
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(sides)}")
     grids = [subject.grid(site, values, background) for site, values in zip(chosen, sides, strict=True)]
-    points = {site: vectors for site, (_, vectors) in zip(chosen, grids, strict=True)}
-    train, away = subject.train(means), {site: vectors - means[site] for site, vectors in points.items()}
-    if len(away) == 1:
-        members = train.term(away)  # (S, G, D)
-    else:
-        (first, own), (second, others) = away.items()
-        members = torch.stack([train.term({first: r.expand_as(others), second: others}) for r in own], dim=1)
-    values = members.mean(dim=0)
-    spread, over = term_deviations(subject, means, points, values), "posterior"
+    sizes = [len(vectors) for _, vectors in grids]
+    places = np.indices(sizes).reshape(len(sizes), -1)  # of every point of the grid, by site
+    points = {
+        site: (vectors - means[site])[torch.from_numpy(place)]
+        for site, (_, vectors), place in zip(chosen, grids, places, strict=True)
+    }
+    members = subject.train(means).term(points)  # (S, ΠG, D)
+    spread, over = term_deviations(subject, means, points, members.mean(dim=0)), "posterior"
     if spread is None:
         spread, over = members.std(dim=0, correction=0), "members"
         if hasattr(subject.estimator, "effort") and hasattr(subject.estimator, "predict_proba"):
@@ -142,8 +142,8 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         tuple(subject.names[subject.columns[site]] for site in chosen),
         subject.outputs,
         tuple(grid for grid, _ in grids),
-        values,
-        spread,
+        members.mean(dim=0).unflatten(0, sizes),
+        spread.unflatten(0, sizes),
         over,
         subject.decide(means[None])[0],
         subject,

@@ -316,18 +316,31 @@ def _linearised(
     return path_deviations(joint, *paths, nodes, *given, centre=torch.from_numpy(centre))
 
 
+def term_products(
+    subject: Subject,
+    means: Tensor,  # (N, I)
+    points: Mapping[int, Tensor],  # site -> (G, I), centred
+) -> list[Tensor]:  # C of (G, I_n)
+    """The products of site vectors, by the table's columns, that a centred term of some sites is at points."""
+    widths, rows = subject.module.feature_dims, len(next(iter(points.values())))
+    products = [mean.expand(rows, -1) for mean in subject.by_column(means)]
+    for n, vectors in points.items():
+        products[subject.columns[n]] = vectors[:, : widths[n]].cpu()
+    return products
+
+
 def term_deviations(
     subject: Subject,
     means: Tensor,  # (N, I)
-    points: Mapping[int, Tensor],  # site -> (G, I)
-    values: Tensor,  # (G of the first site, of the second, …, D): of the term
-) -> Tensor | None:  # (G of the first site, of the second, …, D)
-    """Posterior standard deviation of the centred term of some sites on a grid of their vectors."""
+    points: Mapping[int, Tensor],  # site -> (G, I), centred
+    values: Tensor,  # (G, D): of the term
+) -> Tensor | None:  # (G, D)
+    """Posterior standard deviation of the centred term of some sites at points."""
     if subject.posterior is None:
         return None
-    at, by_column = _points(subject, points), subject.by_column(means)
+    products = term_products(subject, means, points)
     found = [
-        posterior.term_deviations(at, by_column, values.cpu() @ sizes)[..., None] * sizes
+        posterior.product_deviations(products, values.cpu() @ sizes)[:, None] * sizes
         for posterior, sizes in subject.posteriors
     ]
     return torch.stack(found).sum(0).to(subject.device)
@@ -336,24 +349,17 @@ def term_deviations(
 def probability_deviations(
     subject: Subject,
     means: Tensor,  # (N, I)
-    points: Mapping[int, Tensor],  # site -> (G, I)
-    values: Tensor,  # (G of the first site, of the second, …, D): of the term
-    slopes: np.ndarray,  # (G of the first site, of the second, …, D, D): of the link
-) -> Tensor | None:  # (G of the first site, of the second, …, D)
+    points: Mapping[int, Tensor],  # site -> (G, I), centred
+    values: Tensor,  # (G, D): of the term
+    slopes: np.ndarray,  # (G, D, D): of the link
+) -> Tensor | None:  # (G, D)
     """Posterior standard deviation of slopes · the centred term of all classes, whose logits are known together."""
     posterior = subject.posterior
     if not isinstance(posterior, LogitPosterior):
         return None
-    at, by_column, by_latent = _points(subject, points), subject.by_column(means), torch.from_numpy(slopes)
+    products, by_latent = term_products(subject, means, points), torch.from_numpy(slopes)
     centre, turned = (by_latent @ values.cpu()[..., None])[..., 0], by_latent @ posterior.readouts
     found = [
-        posterior.contrasts.term_deviations(at, by_column, centre[..., d], turned[..., d, :])
-        for d in range(values.shape[-1])
+        posterior.contrasts.product_deviations(products, centre[:, d], turned[:, d]) for d in range(values.shape[-1])
     ]
     return torch.stack(found, -1)
-
-
-def _points(subject: Subject, points: Mapping[int, Tensor]) -> dict[int, Tensor]:  # column -> (G, I_n)
-    """Site vectors of sites by the table's columns, without padding."""
-    widths = subject.module.feature_dims
-    return {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}

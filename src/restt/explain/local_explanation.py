@@ -118,16 +118,11 @@ class LocalExplanation(Scaled, Printed):
         if not sites:
             raise ValueError("columns must be one or more, got none: base is the term of no column")
         away = self.vectors - self.means
+        points = {n: away[:, n] for n in sites}
         with torch.no_grad():
-            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
-        rows = [
-            term_deviations(
-                self.subject, self.means, {n: row[n, None] for n in sites}, value.reshape(*[1] * len(sites), -1)
-            )
-            for row, value in zip(self.vectors, term, strict=True)
-        ]
-        std = [row.flatten().cpu().numpy() for row in rows if row is not None]
-        return term.cpu().numpy(), np.stack(std) if std else None
+            term = self.subject.train(self.means).term(points).mean(dim=0)
+        std = term_deviations(self.subject, self.means, points, term)
+        return term.cpu().numpy(), None if std is None else std.cpu().numpy()
 
     def variance_shares(self) -> tuple[np.ndarray, np.ndarray]:  # (N, O), (highest+1, O)
         """Shares of columns and of orders in the variance of these rows' predictions, on this scale.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt.prior.gp import Process, product_covariance
+from restt.prior.gp import Process, Product, product_covariance
 from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
 from restt.prior.sites import rows_of
 
-_POINTS_AT_ONCE = 64
+_PRODUCTS_AT_ONCE = 64
 
 
 class Mixture:
@@ -39,42 +38,34 @@ class Mixture:
         raise NotImplementedError
 
     @torch.no_grad()
-    def term_deviations(
+    def product_deviations(
         self,
-        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
-        means: Sequence[Tensor],  # C of (I_n,)
-        values: Tensor | None = None,  # (G_n of the first column, of the second, …)
-        slopes: Tensor | None = None,  # (G_n of the first column, of the second, …, H)
-    ) -> Tensor:  # (G_n of the first column, of the second, …)
-        """Posterior standard deviation of a centred term on a grid, on the scale of the members.
+        products: Product,  # C of (G, I_n)
+        values: Tensor | None = None,  # (G,)
+        slopes: Tensor | None = None,  # (G, H)
+    ) -> Tensor:  # (G,)
+        """Posterior standard deviation of products of site vectors, such as centred terms, on the members' scale.
 
-        The term of columns S is a product: each column of S less its mean, every other one at its mean. ``values`` are
-        those of the average, read where it has other parts than members. Of a posterior of H functions that are
-        independent before rows are seen, such as the contrasts of classes, it is that of their sum times ``slopes``.
+        ``values`` are those of the average, read where it has other parts than members. Of a posterior of H functions
+        that are independent before rows are seen, such as the contrasts of classes, it is that of their sum times
+        ``slopes``.
         """
-        shape = [len(vectors) for vectors in points.values()]
         inducing, parts = self.kernel.vectors(self.inducing), []
-        for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
-            part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
-            # torch's own unravel_index imports sympy on its first call, which takes a second.
-            indices = (torch.from_numpy(place) for place in np.unravel_index(part.numpy(), shape))
-            places = dict(zip(points, indices, strict=True))
-            term = [
-                points[n][places[n]] - mean if n in points else mean.expand(len(part), -1)
-                for n, mean in enumerate(means)
-            ]
-            within, centres = torch.zeros(len(part), dtype=torch.float64), []
+        for start in range(0, len(products[0]), _PRODUCTS_AT_ONCE):
+            part = slice(start, start + _PRODUCTS_AT_ONCE)
+            some = [vectors[part] for vectors in products]
+            within, centres = torch.zeros(len(some[0]), dtype=torch.float64), []
             for weight, process, root, mean in self.members:
-                cross = product_covariance(process, inducing, term)  # (M, G)
-                variance = product_covariance(process, term, term).diagonal()
+                cross = product_covariance(process, inducing, some)  # (M, G)
+                variance = product_covariance(process, some, some).diagonal()
                 if slopes is not None:
-                    own = slopes.flatten(0, -2)[part]  # (G, H)
-                    cross, variance = (cross[:, None] * own.T).flatten(0, 1), variance * own.square().sum(1)
+                    cross = (cross[:, None] * slopes[part].T).flatten(0, 1)
+                    variance = variance * slopes[part].square().sum(1)
                 within += weight * (variance - (root @ cross).square().sum(0)).clamp(min=0)
                 centres.append(cross.T @ mean)
-            centre = None if values is None else values.flatten()[part]
+            centre = None if values is None else values[part]
             parts.append((within + self.disagreement(centres, centre)).sqrt())
-        return torch.cat(parts).reshape(shape)
+        return torch.cat(parts)
 
     def disagreement(self, means: Sequence[Tensor], centre: Tensor | None = None) -> Tensor:  # S of (B, O), (B,)
         """Variance of the means of members (B,); of an average with other parts, whose mean is ``centre``, theirs too.
