@@ -240,16 +240,21 @@ def condition_iteratively(
 
 def product_covariance(process: Process, left: Product, right: Product) -> Tensor:  # (A, B)
     """Prior covariance of products of site vectors."""
-    found = left[0].new_ones(3, len(left[0]), len(right[0]))
-    masses, slopes = [], []
+    scale, found = process.scale, left[0].new_ones(3, len(left[0]), len(right[0]))
     for table, ours, theirs in zip(process.tables, left, right, strict=True):
-        parts = ours @ table[:-1, :-1].permute(2, 0, 1) @ theirs.T  # (4, A, B)
-        found = found * parts[:3]
-        masses.append(torch.outer(ours.sum(1), theirs.sum(1)))
-        slopes.append(parts[3])
-    additive = sum(slope * other for slope, other in zip(slopes, without_each(masses), strict=True))
-    scale, constant = process.scale, process.settings.constant
-    return torch.tensordot(scale[:3], found, 1) + scale[3] * additive + constant * torch.stack(masses).prod(0)
+        found = found * (ours @ table[:-1, :-1, :3].permute(2, 0, 1) @ theirs.T)
+    # A main effect is that of one column times the sums of the other vectors.
+    (mass, ours), (their_mass, theirs) = (_alone(vectors) for vectors in (left, right))
+    slopes = [vectors @ table[:-1, :-1, 3] for vectors, table in zip(ours, process.tables, strict=True)]
+    additive = scale[3] * torch.cat(slopes, 1) @ torch.cat(theirs, 1).T
+    return torch.tensordot(scale[:3], found, 1) + additive + process.settings.constant * torch.outer(mass, their_mass)
+
+
+def _alone(vectors: Product) -> tuple[Tensor, list[Tensor]]:
+    """The product of all vectors' sums (A,), and each vector times the sums of the others."""
+    sums = [one.sum(1) for one in vectors]
+    others = without_each(sums)
+    return others[0] * sums[0], [one * other[:, None] for one, other in zip(vectors, others, strict=True)]
 
 
 def without_each(factors: Sequence[Tensor]) -> list[Tensor]:
