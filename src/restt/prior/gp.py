@@ -244,9 +244,10 @@ def product_covariance(process: Process, left: Product, right: Product) -> Tenso
     for table, ours, theirs in zip(process.tables, left, right, strict=True):
         found = found * (ours @ table[:-1, :-1, :3].permute(2, 0, 1) @ theirs.T)
     # A main effect is that of one column times the sums of the other vectors.
-    (mass, ours), (their_mass, theirs) = (_alone(vectors) for vectors in (left, right))
-    slopes = [vectors @ table[:-1, :-1, 3] for vectors, table in zip(ours, process.tables, strict=True)]
-    additive = scale[3] * torch.cat(slopes, 1) @ torch.cat(theirs, 1).T
+    mass, alone = _alone(left)
+    their_mass, theirs_alone = _alone(right)
+    slopes = [vectors @ table[:-1, :-1, 3] for vectors, table in zip(alone, process.tables, strict=True)]
+    additive = scale[3] * torch.cat(slopes, 1) @ torch.cat(theirs_alone, 1).T
     return torch.tensordot(scale[:3], found, 1) + additive + process.settings.constant * torch.outer(mass, their_mass)
 
 
