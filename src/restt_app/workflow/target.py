@@ -25,7 +25,7 @@ LEAST_ROWS = 10
 IMBALANCED = 0.8  # share of the largest class; Google's course on machine learning calls 20 % and less imbalanced
 LEAK = 0.999  # R² or ROC AUC of one column alone
 LEAST_TIMES = 10  # fewer different dates in order may be chance
-_ID = re.compile(r"(?:^|[\W_]|(?<=[a-z]))(?:id|uuid|ID|Id|key|code|no|nr)$")
+_ID = re.compile(r"(?:^|[\W_])(?:id|uuid|ID|Id|key|code|no|nr)$|(?<=[a-z])(?:ID|Id)$")
 
 
 def read_target(table: Table, target: str, task: str, notes: list[str]) -> tuple[str, np.ndarray, np.ndarray]:

@@ -200,8 +200,8 @@ def test_ids_that_repeat_and_sorted_dates_are_lines():
     def number(name, distinct, missing=0, kind="number"):
         return Column(name, kind, "1234.5", missing, distinct)
 
-    names = ("id", "customer_id", "customerId", "Key", "zip code", "idea")
-    assert [lines(number(name, 10)) for name in names] == [1, 1, 1, 0, 1, 0]
+    names = ("id", "customer_id", "customerId", "Key", "zip code", "idea", "amount_paid", "monkey")
+    assert [lines(number(name, 10)) for name in names] == [1, 1, 1, 0, 1, 0, 0, 0]
     bounds = (number("id", 1), number("id", 2), number("id", 19), number("id", 20), number("id", 15, 5))
     assert [lines(column) for column in bounds] == [0, 1, 1, 0, 0]
     assert lines(number("id", 14, 5, "category")) == 1
