@@ -324,10 +324,12 @@ def test_kernels_compile_for_hopper():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_pipeline_of_narrow_products_holds_one_core_less_than_it_has_stages():
-    back = sweep_launch(Layout(100, "tf32"), 2, 1, 512, H200, back=True)
-    assert (back.columns, back.part, back.stages) == (8, 1, 4)  # three cores of 64 KiB in 227
-    assert sweep_launch(Layout(100, "tf32"), 2, 1, 5000, H200).stages == 3
+@pytest.mark.parametrize(("in_place", "stages"), [(True, 4), (False, 3)])
+def test_a_pipeline_of_narrow_products_holds_three_cores_of_64_kib_in_227(in_place, stages):
+    device = replace(H200, copies_in_place=in_place)
+    back = sweep_launch(Layout(100, "tf32"), 2, 1, 512, device, back=True)
+    assert (back.columns, back.part, back.stages) == (8, 1, stages)
+    assert sweep_launch(Layout(100, "tf32"), 2, 1, 5000, device).stages == 3
 
 
 # Properties of other cards: processors, shared memory of a program, whether there is an engine that copies tiles.

@@ -89,6 +89,7 @@ def xgboost(kind="Booster", objective="reg:squarederror", base="[5E-1]", classes
     """What a booster of columns a and, of categories, k writes."""
     model = {"trees": [TREE] * trees, "tree_info": [place % max(1, int(classes)) for place in range(trees)]}
     model["iteration_indptr"] = list(range(trees + 1))
+    model |= {"weight_drop": known.pop("weight_drop")} if "weight_drop" in known else {}
     parts = {"name": "gbtree", "model": model} if drop is None else {"name": "dart", "gbtree": {"model": model}}
     sizes = {"num_class": classes, "num_feature": "2", "base_score": base}
     learner = {"gradient_booster": {**parts, "weight_drop": drop}, "objective": {"name": objective}}
@@ -113,6 +114,8 @@ def test_xgboost_goes_left_below_a_threshold_and_right_with_listed_codes():
     )
     dropped = Trees.read(xgboost(drop=[1.0, 0.25]))
     assert dropped.predict(rows[:3])[:, 0].tolist() == [0.5 + 1.25 * value for value in (1, 4, 2)]
+    newer = Trees.read(xgboost(weight_drop=[1.0, 0.25]))  # 3.4 has them beside the trees
+    assert (newer.predict(rows) == dropped.predict(rows)).all()
     several = Trees.read(xgboost(objective="multi:softprob", classes="3", trees=4, base="[1E0,2E0,3E0]"))
     assert several.predict(rows[:2]).tolist() == [[3.0, 3.0, 4.0], [9.0, 6.0, 7.0]]
     assert (several.scale, several.outputs) == ("raw score", ("y0", "y1", "y2"))

@@ -108,6 +108,7 @@ def test_lightgbm_linear_leaves_are_refused(lightgbm):
         {"num_parallel_tree": 3, "subsample": 0.5},
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")  # of dart and gblinear, by XGBoost 3.4
 def test_xgboost_numbers(xgboost, settings):
     x, y = table()
     y = np.clip(np.abs(y), 0, 1) if "logistic" in settings.get("objective", "") else np.abs(y)
@@ -146,6 +147,7 @@ def test_xgboost_categories(xgboost, frame, one_hot):
     assert (trees.predict(turned) == trees.predict(x)).all()  # levels in another order are the same
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")  # of dart and gblinear, by XGBoost 3.4
 def test_xgboost_without_trees_of_numbers_is_refused(xgboost):
     x, y = table(missing=False)
     with pytest.raises(ValueError, match="gblinear"):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -17,13 +18,22 @@ WIDEST = 128
 MOST_FEATURES = 4
 
 
+def _copies_in_place() -> bool:
+    """Whether Triton copies the next core to where products of 8 columns have read one: 3.6 does, 3.9 does not."""
+    try:
+        return tuple(int(part) for part in version("triton").split(".")[:2]) < (3, 7)
+    except PackageNotFoundError:
+        return True
+
+
 @dataclass(frozen=True)
 class Gpu:
-    """Properties of a device that launches depend on."""
+    """Properties of a device, and of its compiler, that launches depend on."""
 
     processors: int = 132
     shared_bytes: int = 227 * 1024  # that one program may take
     copies_tiles: bool = True  # Hopper's engine that fetches tiles by descriptor
+    copies_in_place: bool = field(default_factory=_copies_in_place)
 
 
 @cache
@@ -200,16 +210,17 @@ def sweep_launch(
     if columns > launch.columns:  # few for a small core, which then leaves room for other programs
         warps = min(warps, 2) if layout.tile <= 32 else 8 if columns == 64 else warps
     launch = replace(launch, columns=columns, warps=warps)
-    return _fitting(launch, layout, width, device.shared_bytes - TABLES.reserved_bytes, reads_states)
+    return _fitting(launch, layout, width, device, reads_states)
 
 
-def _fitting(launch: SweepLaunch, layout: Layout, width: int, room: int, reads_states: bool) -> SweepLaunch:
+def _fitting(launch: SweepLaunch, layout: Layout, width: int, device: Gpu, reads_states: bool) -> SweepLaunch:
     """The launch with as many features per step and stages as shared memory has room for."""
+    room = device.shared_bytes - TABLES.reserved_bytes
     core, state = layout.tile**2 * layout.dtype.itemsize, launch.columns * layout.tile * 4
 
     def needed(part: int, stages: int) -> int:
-        # Products of 8 columns read a core to registers at once: the copies of the next ones go to where it was.
-        spare = 1 if launch.columns == 8 and stages > 1 else 0
+        # Products of 8 columns read a core to registers at once.
+        spare = 1 if device.copies_in_place and launch.columns == 8 and stages > 1 else 0
         return part * core * (stages - spare) + state * (part * stages if reads_states else 1)
 
     # A power of two that divides the number of features.

@@ -128,7 +128,7 @@ def read_xgboost(model: Any, kind: str) -> Ensemble:
     best = None if kind == "Booster" else booster.attr("best_iteration")
     if best is not None and getattr(model, "early_stopping_rounds", None) is not None:
         used = int(parts["iteration_indptr"][int(best) + 1])
-    drop = boosted.get("weight_drop") or [1.0] * used
+    drop = parts.get("weight_drop") or boosted.get("weight_drop") or [1.0] * used  # XGBoost ≥ 3.4, or before
     units = np.eye(count)[np.array(parts["tree_info"], dtype=int)]  # (trees, D)
     given = learner.get("feature_names") or None
     names, levels = column_names(given, int(sizes["num_feature"])), _xgboost_levels(parts.get("cats"))
