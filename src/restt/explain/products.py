@@ -27,6 +27,9 @@ from restt.diagonal import DiagonalTT
 from restt.explain.sweeps import MEMORY, by_order, slices, whitening
 from restt.prior.gp import without_each
 
+# In place of a factor of 0, so that others may be divided by it: small, and its powers are floats.
+_LEAST_FACTOR = 1e-100
+
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -332,15 +335,16 @@ class Gram:
     def containing(self) -> Tensor:  # (N, N, D)
         """The variance of all terms that contain both sites of each pair."""
         variances = self.weights.new_zeros(self.sites, self.sites, self.weights.shape[1])
-        for ours, theirs, absent, present, twice in self._matrices(5 * self.sites):
-            both = [a + g for a, g in zip(absent, present, strict=True)]
-            before, after = _before(both), _before(both[::-1])[::-1]
-            for n in range(self.sites):
-                state = before[n] * present[n]
-                for m in range(n + 1, self.sites):
-                    variances[n, m] += twice * _weighted(state * present[m] * after[m], ours, theirs)
-                    state = state * both[m]
-        return variances + variances.transpose(0, 1)
+        for ours, theirs, absent, present, twice in self._matrices(4 * self.sites):
+            both = torch.stack([a + g for a, g in zip(absent, present, strict=True)])  # (N, J, J2)
+            both[both == 0] = _LEAST_FACTOR
+            # Exact where a factor is small: what is divided by is what the product has.
+            shares = (torch.stack(present) / both).flatten(1)
+            whole = twice * both.prod(0)
+            for d, (own, other) in enumerate(zip(ours.T, theirs.T, strict=True)):
+                variances[..., d] += (shares * (torch.outer(own, other) * whole).flatten()) @ shares.T
+        variances.diagonal().zero_()
+        return variances
 
     def _matrices(self, arrays: int) -> Iterator[tuple[Tensor, Tensor, list[Tensor], list[Tensor], float]]:
         """Blocks of pairs of products: their weights, A and G of every site, and how often the block counts."""
