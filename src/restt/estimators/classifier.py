@@ -79,8 +79,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         Of more than 2,304 rows, divided by K - 1 for K classes, it is kept on a sample. None where no Gaussian
         process has a share, with one class or more than 48, and in models saved before 1.0.0rc4.
     fit_rows_ : FitRows or None
-        The rows of the fit, for :meth:`partial_fit`; None after a training by gradients, of more than 20,000 rows, and
-        in a model that was read from a file.
+        The rows of the fit, for :meth:`partial_fit`; None after a training by gradients, of more than 20,000 rows
+        (2,000 with ``effort="quick"``), and in a model that was read from a file.
     module_, encoding_, feature_importances_, n_features_in_, feature_names_in_
         As in :class:`ResTTRegressor`.
 
