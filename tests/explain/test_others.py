@@ -60,7 +60,7 @@ def test_a_classifier_called_gives_probabilities(fitted):
     np.testing.assert_array_equal(model(x[:4]), model.predict_proba(x[:4]))
 
 
-def test_shapiq_values(fitted):
+def test_shapiq_values(fitted, monkeypatch):
     shapiq = pytest.importorskip("shapiq")
     model, x = fitted
     found = model.explain_local(x[:5]).on("y")
@@ -70,6 +70,10 @@ def test_shapiq_values(fitted):
     assert values.baseline_value == pytest.approx(float(found.base[0]))
     with pytest.raises(ValueError, match="output must be at most 0"):
         found.to_shapiq(output=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shapiq, "__version__", "1.3.9")
+        with pytest.raises(ImportError, match=r"needs shapiq 1\.4, got 1\.3\.9"):
+            found.to_shapiq()
 
 
 def test_a_missing_package_is_named(fitted, monkeypatch):

@@ -17,8 +17,6 @@ from restt._common.errors import check_int, shown
 
 # Default block: 2**19 numbers (4 MiB in float64) in at most 2**16 rows.
 BLOCK_NUMBERS, MOST_BLOCK_ROWS = 2**19, 2**16
-# Bytes of a column read at once: a row group may be larger than memory.
-READ_BYTES = 2**17
 # pyarrow allocates as many entries as a list of the footer claims, by default up to a million of some 700 bytes.
 FOOTER_LIMITS = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**16}
 
@@ -177,7 +175,8 @@ def _pyarrow() -> Any:
 def _opened(path: Path) -> Iterator[Any]:
     pa = _pyarrow()
     try:
-        with pa.parquet.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False, **FOOTER_LIMITS) as file:
+        # Mapped: for a read through a buffer pyarrow allocates what a page claims to hold, up to 2 GiB.
+        with pa.parquet.ParquetFile(path, memory_map=True, pre_buffer=False, **FOOTER_LIMITS) as file:
             yield file
     except FileNotFoundError:
         raise FileNotFoundError(f"files names {path}, which does not exist") from None

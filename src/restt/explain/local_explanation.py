@@ -208,7 +208,10 @@ class LocalExplanation(Scaled, Printed):
         values = shown[row].values[0, :, place].tolist()
         scores = {(): base} | {(n,): value for n, value in enumerate(values)}
         sizes = {"min_order": 0, "max_order": 1, "n_players": count}
-        return _imported("shapiq").InteractionValues(scores, index="SV", estimated=False, baseline_value=base, **sizes)
+        shapiq = _imported("shapiq")
+        if tuple(int(part) for part in shapiq.__version__.split(".")[:2]) < (1, 4):  # older ones take no scores by name
+            raise ImportError(f"to_shapiq() needs shapiq 1.4, got {shapiq.__version__}: pip install --upgrade shapiq")
+        return shapiq.InteractionValues(scores, index="SV", estimated=False, baseline_value=base, **sizes)
 
     def plot(
         self, kind: str = "waterfall", *, output: int = 0, axes: Any = None, scale: str | None = None, **options: Any

@@ -144,7 +144,8 @@ def test_xgboost_categories(xgboost, frame, one_hot):
     assert trees.scale == "y"
     turned = x.assign(k=pd.Categorical(x["k"].astype(object), categories=list("zyxwvu")))
     _agrees(trees, turned, model.predict(turned), 1e-6)
-    assert (trees.predict(turned) == trees.predict(x)).all()  # levels in another order are the same
+    if tuple(int(part) for part in xgboost.__version__.split(".")[:2]) >= (3, 1):  # before, codes are the frame's own
+        assert (trees.predict(turned) == trees.predict(x)).all()
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")  # of dart and gblinear, by XGBoost 3.4

@@ -186,12 +186,13 @@ def _between(
     size: int,
 ) -> np.ndarray:  # (P, d)
     full = (np.int64(1) << size) - 1
-    counts = np.bitwise_count(ours[:, None] & ~theirs), np.bitwise_count(~ours[:, None] & theirs & full)
+    ours_bits, theirs_bits = ((bits[:, None] >> np.arange(size) & 1).astype(np.float64) for bits in (ours, theirs))
+    alone = ours_bits @ (1 - theirs_bits).T, (1 - ours_bits) @ theirs_bits.T
+    counts = tuple(part.astype(np.int64) for part in alone)
     gains = beta(np.arange(size + 1)[:, None], np.arange(1, size + 2))  # (p-1)! q!/(p+q)!
     gains[0] = 0.0
     possible = np.where((ours[:, None] | theirs) == full, shares, 0.0)
     gain, loss = possible * gains[counts], possible * gains[counts[::-1]]
     # A column inside of ours alone gains, of theirs alone loses; summed over patterns of the background.
-    ours_bits, theirs_bits = ((bits[:, None] >> np.arange(size) & 1).astype(np.float64) for bits in (ours, theirs))
     gained: np.ndarray = ours_bits * (gain @ (1 - theirs_bits)) - (1 - ours_bits) * (loss @ theirs_bits)
     return gained
