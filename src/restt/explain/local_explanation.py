@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -209,8 +210,8 @@ class LocalExplanation(Scaled, Printed):
         scores = {(): base} | {(n,): value for n, value in enumerate(values)}
         sizes = {"min_order": 0, "max_order": 1, "n_players": count}
         shapiq = _imported("shapiq")
-        if tuple(int(part) for part in shapiq.__version__.split(".")[:2]) < (1, 4):  # older ones take no scores by name
-            raise ImportError(f"to_shapiq() needs shapiq 1.4, got {shapiq.__version__}: pip install --upgrade shapiq")
+        if tuple(int(part) for part in (came := version("shapiq")).split(".")[:2]) < (1, 4):
+            raise ImportError(f"to_shapiq() needs shapiq 1.4, which takes scores by name, got {came}")
         return shapiq.InteractionValues(scores, index="SV", estimated=False, baseline_value=base, **sizes)
 
     def plot(
