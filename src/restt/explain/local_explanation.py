@@ -209,9 +209,9 @@ class LocalExplanation(Scaled, Printed):
         values = shown[row].values[0, :, place].tolist()
         scores = {(): base} | {(n,): value for n, value in enumerate(values)}
         sizes = {"min_order": 0, "max_order": 1, "n_players": count}
-        shapiq = _imported("shapiq")
-        if tuple(int(part) for part in (came := version("shapiq")).split(".")[:2]) < (1, 4):
-            raise ImportError(f"to_shapiq() needs shapiq 1.4, which takes scores by name, got {came}")
+        shapiq, installed = _imported("shapiq"), version("shapiq")
+        if tuple(map(int, installed.split(".")[:2])) < (1, 4):
+            raise ImportError(f"to_shapiq() needs shapiq 1.4, which takes scores by name, got {installed}")
         return shapiq.InteractionValues(scores, index="SV", estimated=False, baseline_value=base, **sizes)
 
     def plot(
