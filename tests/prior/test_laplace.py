@@ -16,6 +16,7 @@ from restt import ResTTClassifier
 from restt.explain.sweeps import legendre
 from restt.prior.functionals import path_deviations, posterior_draws, prior_covariances, product_covariance
 from restt.prior.laplace import CONSTANT, LogitPosterior, Mode, kept_rows
+from restt.prior.mixture import Conditioned
 
 
 def table(classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -201,3 +202,11 @@ def test_a_saved_posterior_is_read_or_refused(posterior):
             LogitPosterior.from_config(config, {**tensors, name: value})
     with pytest.raises(ValueError, match="members of share 2"):
         LogitPosterior.from_config({**config, "share": 2.0}, tensors)
+
+
+def test_members_differ_from_parts_without_a_posterior_too():
+    posterior = Conditioned(None, np.array([0.25, 0.75]), None, (), (), (), share=0.8)
+    means = [torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[3.0], [2.0]]).double()]
+    # The other fifth is at 0 and 7: shares 0.2, 0.6 and 0.2 about 2 and 3.
+    found = posterior.disagreement(means, torch.tensor([2.0, 3.0]).double())
+    assert found.tolist() == pytest.approx([0.2 * 1 + 0.6 * 1 + 0.2 * 4, 0.8 * 1 + 0.2 * 16])
