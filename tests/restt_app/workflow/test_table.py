@@ -110,6 +110,7 @@ def test_a_date_becomes_days_and_what_varies_with_the_calendar():
     assert frame["long month"].max() == 12
 
 
+@pytest.mark.skipif(int(pd.__version__.split(".")[0]) < 3, reason="pandas 2 reads dates from 1677 to 2262")
 def test_dates_may_lie_beyond_what_nanoseconds_reach(tmp_path):
     path = write(tmp_path / "a.csv", x=["9999-12-31", "1000-01-01T22:00", "2020-02-09 23:00"])
     column, days = only(path)
