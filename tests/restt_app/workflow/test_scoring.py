@@ -147,7 +147,8 @@ def test_boosting_takes_a_class_of_one_row_in_a_long_table():
     labels[0] = "once"  # row 0 is fitted to
     splits = [(np.arange(10_050), np.arange(10_050, 10_100))]
     scorer = Scorer(x, labels, np.unique(labels), splits, "", 0)
-    scorer._baseline("boosting").set_params(max_iter=1).fit(x[:10_050], labels[:10_050])
+    fitted = scorer._baseline("boosting").set_params(max_iter=1).fit(x[:10_050], labels[:10_050])
+    assert fitted.classes_.tolist() == ["once", "u", "v"]
 
 
 def test_baselines_take_gaps_and_categories_of_any_number():
