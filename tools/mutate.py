@@ -139,7 +139,8 @@ def _pytest(copy: str, arguments: list[str], seconds: int, environment: dict[str
     os.chdir(copy)
     sys.path[:0] = [f"{copy}/src", copy]
     sys.dont_write_bytecode = True
-    os.environ.update(environment, PYTHONPATH=f"{copy}/src:{copy}", PYTHONDONTWRITEBYTECODE="1")
+    paths = f"{copy}/src", copy, os.environ.get("PYTHONPATH", "")
+    os.environ.update(environment, PYTHONPATH=os.pathsep.join(paths), PYTHONDONTWRITEBYTECODE="1")
     import pytest
 
     words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
