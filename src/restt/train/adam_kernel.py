@@ -19,6 +19,8 @@ from restt.chain.cuda.calls import KernelCall
 
 BLOCK = 1024
 WARPS = 4
+# The number of tensors is filled up to a multiple of it with empty ones: few kernels to compile.
+SLOTS = 8
 
 
 @triton.jit
@@ -131,7 +133,9 @@ class Update:
             self._calls[runs, sizes] = self._call(runs, sizes)
         call, blocks = self._calls[runs, sizes]
         norms = torch.empty(len(runs), blocks, dtype=torch.float64, device=number.device)
-        call(*map(tuple, (weights, gradients, first, second)), norms, number, rate, decay)
+        empty = -len(weights) % SLOTS
+        tensors = ((*given, *[given[0]] * empty) for given in (weights, gradients, first, second))
+        call(*tensors, norms, number, rate, decay)
         return torch.linalg.vector_norm(norms, dim=1)
 
     def _call(self, runs: range, sizes: tuple[int, ...]) -> tuple[KernelCall, int]:
@@ -139,6 +143,7 @@ class Update:
         blocks = sum(triton.cdiv(size, BLOCK) for size in sizes)
         # A single run begins where its tensors do.
         aligned = runs == range(1) or all(size % 4 == 0 for size in sizes)
+        sizes += (0,) * (-len(sizes) % SLOTS)
         constants = {**self.constants, "TENSORS": len(sizes), "ALIGNED": aligned}
         return KernelCall(update_tensors, (blocks, len(runs)), (sizes, runs.start), constants), blocks
 

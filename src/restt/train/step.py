@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -183,14 +183,25 @@ class TrainStep:
         rows = self.loss(self.working(batch.x), batch.target)  # (S, B)
         beside = Beside(rows.device)
         loss = beside.launch(lambda: (rows.detach() * batch.share).sum(1))
-        # The gradient of the sum over runs and rows without that sum, which would take launches of its own.
-        # On a CPU there is: given a gradient, torch imports sympy, a second of a process's first step.
-        if rows.device.type == "cpu":
-            (rows * batch.share).sum().backward()
-        else:
-            rows.backward(batch.share.expand_as(rows))
+        _Shared.apply(rows, batch.share).backward()
         beside.join()
         return loss
+
+
+class _Shared(torch.autograd.Function):
+    """A number that stands for Σ rows · share: it has the sum's gradient, without the launches of the sum.
+
+    ``rows.backward(share)`` would do too, but there torch imports sympy, seconds of a process's first step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, share: Tensor) -> Tensor:
+        ctx.shape, ctx.share = rows.shape, share
+        return rows.new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
+        return ctx.share.expand(ctx.shape), None
 
 
 def penalty_slopes(

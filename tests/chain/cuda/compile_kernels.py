@@ -88,22 +88,24 @@ def sizes(
 def problems(given: Sizes, *, want_x: bool = False) -> Iterator[str | None]:
     """The kernels of a forward and a backward pass."""
     forward, backward = forward_plan(given, True), backward_plan(given, (want_x, *[True] * 6))
-    layout, element = given.layout, "bf16" if given.precision == "bf16" else "fp32"
-    described = f"tensordesc<{element}[1,{layout.tile},{layout.tile}]>"
+    element = "bf16" if given.precision == "bf16" else "fp32"
     yield problem(forward.pack, p_forward=f"*{element}", p_backward=f"*{element}")
-    yield problem(forward.sweep, p_core=described if forward.tma else f"*{element}")
-    yield problem(backward.sweep, p_core=described if backward.tma else f"*{element}")
+    for plan in (forward, backward):
+        block = [plan.sweep.constants[name] for name in ("PART", "R", "R")]
+        yield problem(
+            plan.sweep, p_core=f"tensordesc<{element}{block}>".replace(" ", "") if plan.tma else f"*{element}"
+        )
     yield problem(backward.weights)
     yield problem(backward.head)
 
 
 def updates(element: str) -> Iterator[str | None]:
-    """The optimizer's kernel, of seven tensors."""
-    held = dict.fromkeys(("p_weights", "p_gradients", "p_first", "p_second"), (f"*{element}",) * 7)
-    types = {**held, "sizes": ("i32",) * 7, "p_norms": "*fp64", "p_decay": "*fp64"}
+    """The optimizer's kernel, of eight tensors."""
+    held = dict.fromkeys(("p_weights", "p_gradients", "p_first", "p_second"), (f"*{element}",) * 8)
+    types = {**held, "sizes": ("i32",) * 8, "p_norms": "*fp64", "p_decay": "*fp64"}
     for decoupled in (False, True):
-        constants = {**adam_kernel.Update((0.9, 0.999), 1e-8, decoupled).constants, "TENSORS": 7, "ALIGNED": True}
-        call = KernelCall(adam_kernel.update_tensors, (1,), ((4,) * 7, 0), {**constants, "num_stages": 1})
+        constants = {**adam_kernel.Update((0.9, 0.999), 1e-8, decoupled).constants, "TENSORS": 8, "ALIGNED": True}
+        call = KernelCall(adam_kernel.update_tensors, (1,), ((4,) * 8, 0), {**constants, "num_stages": 1})
         yield problem(call, **types)
 
 

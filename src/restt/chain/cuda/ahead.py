@@ -27,7 +27,7 @@ class UsualSizes:
     bond_dims: tuple[int, ...] = (10, 20, 50, 100)
     widths: tuple[int, ...] = (2, 4, 5, 6, 8)
     batches: tuple[int, ...] = (512, 4096)  # of a step: of restt.train, of a refinement on a GPU
-    evaluated: int = 1024  # rows of a forward pass without a backward one
+    evaluated: int = 2048  # rows of a forward pass without a backward one
     outputs: int = 10
 
 
@@ -80,8 +80,8 @@ def _compile(device: torch.device, call: KernelCall, precision: str, tma: bool) 
             if name == "p_core" and tma:
                 from triton.tools.tensor_descriptor import TensorDescriptor
 
-                tile = call.constants["R"]
-                pointers.append(TensorDescriptor(core, [1, tile, tile], [tile * tile, tile, 1], [1, tile, tile]))
+                tile, block = call.constants["R"], [call.constants["PART"], call.constants["R"], call.constants["R"]]
+                pointers.append(TensorDescriptor(core, block, [tile * tile, tile, 1], block))
             elif name in ("p_flags", "p_table"):
                 pointers.append(flag)
             else:

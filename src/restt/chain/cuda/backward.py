@@ -12,7 +12,7 @@ from restt.chain.cuda.forward import (
     SKIP_FULL,
     SKIP_OUTPUT,
     UNSPECIALISED,
-    load_core,
+    load_cores,
     product,
 )
 
@@ -61,7 +61,7 @@ def backward_sweep(
     """
     run = tl.program_id(1).to(tl.int64)
     b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
-    rows = tl.arange(0, R)
+    rows, features = tl.arange(0, R), tl.arange(0, PART)
     real = (rows < bond)[:, None] & (b < columns)[None, :]
     inside = b < batch
     p_x += run * stride_xs
@@ -101,33 +101,31 @@ def backward_sweep(
             done = begin == 0
         if MIXED:
             flags = tl.load(p_flags + n)
-        for j in tl.static_range(PART):
-            i = begin + j
-            column = part * PART + j
-            if RAGGED:
-                p_feature = p_x + b * stride_xb + (first_width + column) * stride_xi
-            else:
-                p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
-            b_x = tl.load(p_feature, mask=inside, other=0.0)
-            b_share = tl.zeros((R, BN), tl.float32)
-            if HAS_CHAIN:
-                b_core = load_core(p_core, run * steps + column, rows, R, TMA)
-                b_back = product(b_core, b_g, PRECISION)
-                if MIXED:
-                    b_back = tl.where((flags & CHAIN) != 0, b_back, 0.0)
-                b_sum += b_back * b_x[None, :]
-                if WANT_X:
-                    b_y = tl.load(p_states + (n * runs + run) * size + tile, mask=real, other=0.0)
-                    b_share += b_back * b_y
+        column = part * PART
+        if RAGGED:
+            p_features = p_x + b[None, :] * stride_xb + (first_width + column + features[:, None]) * stride_xi
+        else:
+            p_features = p_x + b[None, :] * stride_xb + (n + 1) * stride_xn + (begin + features[:, None]) * stride_xi
+        b_x = tl.load(p_features, mask=inside[None, :], other=0.0)
+        b_share = tl.zeros((PART, R, BN), tl.float32)
+        if HAS_CHAIN:
+            b_cores = load_cores(p_core, run * steps + column, rows, R, PART, TMA)
+            b_back = product(b_cores, b_g, PRECISION).reshape(PART, R, BN)
+            if MIXED:
+                b_back = tl.where((flags & CHAIN) != 0, b_back, 0.0)
+            b_sum += tl.sum(b_back * b_x[:, None, :], axis=0)
             if WANT_X:
-                if HAS_LINEAR:
-                    p_entry = p_linear + ((run * inner + n) * width + i) * bond
-                    b_entry = tl.load(p_entry + rows, mask=rows < bond, other=0.0)
-                    if MIXED:
-                        b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
-                    b_share += b_entry[:, None] * b_g
-                p_share = p_grad_x + (run * batch + b) * (first_width + steps + last_width) + first_width + column
-                tl.store(p_share, tl.sum(b_share, axis=0), mask=inside)
+                b_y = tl.load(p_states + (n * runs + run) * size + tile, mask=real, other=0.0)
+                b_share += b_back * b_y[None, :, :]
+        if WANT_X:
+            if HAS_LINEAR:
+                p_entries = p_linear + ((run * inner + n) * width + begin + features[:, None]) * bond + rows[None, :]
+                b_entries = tl.load(p_entries, mask=(rows < bond)[None, :], other=0.0)
+                if MIXED:
+                    b_entries = tl.where((flags & LINEAR) != 0, b_entries, 0.0)
+                b_share += b_entries[:, :, None] * b_g[None, :, :]
+            p_shares = p_grad_x + (run * batch + b)[None, :] * (first_width + steps + last_width) + first_width
+            tl.store(p_shares + column + features[:, None], tl.sum(b_share, axis=1), mask=inside[None, :])
         b_next = b_sum
         if MIXED:
             b_next += tl.where((flags & SKIP_FULL) != 0, b_g, 0.0)

@@ -14,8 +14,17 @@ import torch
 from torch import Tensor
 
 from restt.chain.cuda.calls import ALIGNMENT, Beside
-from restt.chain.cuda.launch import WIDEST, Layout, round_up
-from restt.chain.cuda.plans import Sizes, backward_plan, column_table, device_flags, forward_plan, kept_shape
+from restt.chain.cuda.launch import WIDEST, round_up
+from restt.chain.cuda.plans import (
+    BackwardPlan,
+    ForwardPlan,
+    Sizes,
+    backward_plan,
+    column_table,
+    device_flags,
+    forward_plan,
+    kept_shape,
+)
 from restt.chain.operators import Settings, cannot_read, contiguous, register
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision, untraced
@@ -105,7 +114,7 @@ def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, ...]:
     if batch > 0:
         plan.sweep(
             output, _or_else(states, last), last, _or_else(leaving, last), x, first,
-            _operand(core, plan.layout, plan.tma, last), _or_else(linear, last), flags, table,
+            _operand(core, plan, last), _or_else(linear, last), flags, table,
             _or_else(last_chain, last), _or_else(last_linear, last), _or_else(last_skip, last),
         )  # fmt: skip
     # An operator's outputs are tensors of their own, none of them missing.
@@ -167,7 +176,7 @@ def _backward(
         beside.launch(partial(plan.head, *operands))
     cores = core if core.numel() else _aligned_cores(chain)
     plan.sweep(
-        grads, _or_else(grad_x, grads), grad, states, x, _operand(cores, plan.layout, plan.tma, grads),
+        grads, _or_else(grad_x, grads), grad, states, x, _operand(cores, plan, grads),
         _or_else(linear, grads), flags, table,
         _or_else(last_chain, grads), _or_else(last_skip, grads),
     )  # fmt: skip
@@ -188,13 +197,13 @@ def _or_else(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
     return stand_in if tensor is None else tensor
 
 
-def _operand(core: Tensor | None, layout: Layout, tma: bool, stand_in: Tensor) -> Any:
+def _operand(core: Tensor | None, plan: ForwardPlan | BackwardPlan, stand_in: Tensor) -> Any:
     """The packed cores (…, R, LD) as a sweep takes them: a pointer, or a descriptor for the copy engine."""
-    if core is None or not tma:
+    if core is None or not plan.tma:
         return _or_else(core, stand_in)
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    return TensorDescriptor.from_tensor(core, [1, layout.tile, layout.tile])
+    return TensorDescriptor.from_tensor(core, [plan.sweep.constants[name] for name in ("PART", "R", "R")])
 
 
 def _aligned_cores(chain: Tensor | None) -> Tensor | None:

@@ -46,12 +46,16 @@ def product(a, b, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def load_core(p_core, matrix, rows, R: tl.constexpr, TMA: tl.constexpr):
-    """One packed core (R, R), zero beyond the bond; ``p_core`` is a descriptor where TMA is set."""
+def load_cores(p_core, matrix, rows, R: tl.constexpr, PART: tl.constexpr, TMA: tl.constexpr):
+    """Packed cores of PART features below each other (PART · R, R), zero beyond the bond.
+
+    ``p_core`` is a descriptor where TMA is set.
+    """
     if TMA:
-        return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(R, R)
+        return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(PART * R, R)
     else:
-        return tl.load(p_core + matrix * (R * R) + rows[:, None] * R + rows[None, :])
+        below = tl.arange(0, PART * R)
+        return tl.load(p_core + matrix * (R * R) + below[:, None] * R + rows[None, :])
 
 
 @triton.jit
@@ -112,7 +116,7 @@ def forward_sweep(
     """
     run = tl.program_id(1).to(tl.int64)
     b = tl.program_id(0) * BN + tl.arange(0, BN)
-    rows = tl.arange(0, R)
+    rows, features = tl.arange(0, R), tl.arange(0, PART)
     real = (rows < bond)[:, None] & (b < columns)[None, :]
     p_x += run * stride_xs
     inside = b < batch
@@ -150,26 +154,25 @@ def forward_sweep(
             done = begin == width - PART
         if MIXED:
             flags = tl.load(p_flags + n)
-        for j in tl.static_range(PART):
-            i = begin + j
-            column = step * PART + j
-            if RAGGED:
-                p_feature = p_x + b * stride_xb + (first_width + column) * stride_xi
-            else:
-                p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
-            b_x = tl.load(p_feature, mask=inside, other=0.0)
-            if HAS_CHAIN:
-                b_core = load_core(p_core, run * steps + column, rows, R, TMA)
-                b_new = product(b_core, b_y, PRECISION)
-                if MIXED:
-                    b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
-                b_sum += b_new * b_x[None, :]
-            if HAS_LINEAR and not FOLDED:
-                p_entry = p_linear + ((run * inner + n) * width + i) * bond
-                b_entry = tl.load(p_entry + rows, mask=rows < bond, other=0.0)
-                if MIXED:
-                    b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
-                b_sum += b_entry[:, None] * b_x[None, :]
+        column = step * PART
+        if RAGGED:
+            p_features = p_x + b[None, :] * stride_xb + (first_width + column + features[:, None]) * stride_xi
+        else:
+            p_features = p_x + b[None, :] * stride_xb + (n + 1) * stride_xn + (begin + features[:, None]) * stride_xi
+        b_x = tl.load(p_features, mask=inside[None, :], other=0.0)
+        if HAS_CHAIN:
+            b_cores = load_cores(p_core, run * steps + column, rows, R, PART, TMA)
+            # One product for all features of the part: its sums do not wait for each other.
+            b_new = product(b_cores, b_y, PRECISION).reshape(PART, R, BN)
+            if MIXED:
+                b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
+            b_sum += tl.sum(b_new * b_x[:, None, :], axis=0)
+        if HAS_LINEAR and not FOLDED:
+            p_entries = p_linear + ((run * inner + n) * width + begin + features[:, None]) * bond + rows[None, :]
+            b_entries = tl.load(p_entries, mask=(rows < bond)[None, :], other=0.0)
+            if MIXED:
+                b_entries = tl.where((flags & LINEAR) != 0, b_entries, 0.0)
+            b_sum += tl.sum(b_entries[:, :, None] * b_x[:, None, :], axis=0)
         b_next = b_sum
         b_leave = b_y
         if MIXED:

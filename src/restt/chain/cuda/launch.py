@@ -69,37 +69,35 @@ class WeightLaunch:
 
 @dataclass(frozen=True)
 class LaunchTables:
-    """Launch constants, chosen on an H200 among those that ``restt bench tune`` of 0.10.0 has timed.
+    """Launch constants, chosen on an H200 among those that were timed.
 
-    ``results/bench/gpu_chain-h200.json`` and ``tune-step-h200.json`` have the times. Keys are tiles of the bond
-    dimension, beside a precision where there are two tables; "tf32" stands for float32 too, which is three tf32
-    products. The number of processors and the shared memory are those of the device.
+    Keys are tiles of the bond dimension, beside a precision where they differ; "tf32" stands for float32 too where that
+    is not named. A sweep has at most a warp for 16 rows of the tile, so that one thread has the products of all
+    features of a part. The number of processors and the shared memory are those of the device.
     """
 
     sweeps: Mapping[tuple[int, str], SweepLaunch] = field(
         default_factory=lambda: {
             (16, "tf32"): SweepLaunch(16, 0, 1, 4),
-            (32, "tf32"): SweepLaunch(16, 0, 4, 3),
+            (32, "tf32"): SweepLaunch(16, 0, 2, 3),
             (64, "tf32"): SweepLaunch(16, 0, 4, 5),
             (128, "tf32"): SweepLaunch(16, 1, 8, 3),
             (16, "bf16"): SweepLaunch(16, 0, 1, 4),
-            (32, "bf16"): SweepLaunch(16, 0, 4, 6),
+            (32, "bf16"): SweepLaunch(16, 0, 2, 6),
             (64, "bf16"): SweepLaunch(16, 0, 4, 3),
-            (128, "bf16"): SweepLaunch(16, 0, 4, 3),
+            (128, "bf16"): SweepLaunch(16, 1, 4, 3),
         }
     )
-    # Where each program has a multiprocessor of its own, for these precisions: steps of 8 columns are shorter.
-    narrow: tuple[str, ...] = ("tf32", "float32")
-    one_wave: Mapping[int, SweepLaunch] = field(
+    # Where each program has a multiprocessor of its own: steps of 8 columns are shorter.
+    one_wave: Mapping[tuple[int, str], SweepLaunch] = field(
         default_factory=lambda: {
-            32: SweepLaunch(8, 0, 2, 5),
-            64: SweepLaunch(8, 0, 4, 4),
-            128: SweepLaunch(8, 1, 4, 3),
+            **{(32, precision): SweepLaunch(8, 0, 2, 5) for precision in ("tf32", "float32", "bf16", "fp16")},
+            **{(64, precision): SweepLaunch(8, 0, 4, 5) for precision in ("tf32", "float32", "bf16", "fp16")},
+            (128, "tf32"): SweepLaunch(8, 1, 4, 4),
+            (128, "float32"): SweepLaunch(8, 1, 8, 3),
+            (128, "bf16"): SweepLaunch(8, 0, 4, 3),
+            (128, "fp16"): SweepLaunch(8, 0, 4, 3),
         }
-    )
-    # Backwards, where that differs.
-    one_wave_back: Mapping[int, SweepLaunch] = field(
-        default_factory=lambda: {64: SweepLaunch(8, 0, 2, 4), 128: SweepLaunch(8, 1, 4, 4)}
     )
     # Where every multiprocessor has this many programs, as in a search over a small table: what a program occupies
     # matters more than how long it takes (106 instead of 172 µs forwards, 120 runs of 13 sites, r = 10).
@@ -182,34 +180,18 @@ def fetches_tiles(layout: Layout, device: Gpu) -> bool:
 
 
 def sweep_launch(
-    layout: Layout,
-    width: int,
-    runs: int,
-    batch: int,
-    device: Gpu,
-    *,
-    back: bool = False,
-    reads_states: bool = False,
+    layout: Layout, width: int, runs: int, batch: int, device: Gpu, *, reads_states: bool = False
 ) -> SweepLaunch:
-    """Constants of one sweep, ``back`` of one that goes backwards without reading states.
-
-    One that reads the states too keeps its tiles small, for shared memory.
-    """
-    launch, crowd = TABLES.sweeps[layout.tile, layout.operands], TABLES.many_programs * device.processors
-    columns = launch.columns
-    if not reads_states:
-        columns = _columns(layout, launch, runs, batch, device)
-        narrow = {**TABLES.one_wave, **(TABLES.one_wave_back if back else {})}
-        narrow = narrow if layout.precision in TABLES.narrow else {}
-        many = TABLES.many if layout.operands == "tf32" else {}
-        if (own := narrow.get(layout.tile)) and runs * -(-batch // own.columns) <= device.processors:
-            launch, columns = own, own.columns
-        if (own := many.get(layout.tile)) and runs * -(-batch // own.columns) >= crowd:
-            launch, columns = own, own.columns
-    warps = launch.warps
-    if columns > launch.columns:  # few for a small core, which then leaves room for other programs
-        warps = min(warps, 2) if layout.tile <= 32 else 8 if columns == 64 else warps
-    launch = replace(launch, columns=columns, warps=warps)
+    """Constants of one sweep; one for gradients of the features reads the states too."""
+    launch = TABLES.sweeps[layout.tile, layout.operands]
+    narrow = TABLES.one_wave.get((layout.tile, layout.precision))
+    many = TABLES.many.get(layout.tile) if layout.operands == "tf32" else None
+    if narrow and runs * -(-batch // narrow.columns) <= device.processors:
+        launch = narrow
+    elif many and runs * -(-batch // many.columns) >= TABLES.many_programs * device.processors:
+        launch = many
+    else:
+        launch = replace(launch, columns=_columns(layout, launch, runs, batch, device))
     return _fitting(launch, layout, width, device, reads_states)
 
 
@@ -221,13 +203,13 @@ def _fitting(launch: SweepLaunch, layout: Layout, width: int, device: Gpu, reads
     def needed(part: int, stages: int) -> int:
         # Products of 8 columns read a core to registers at once.
         spare = 1 if device.copies_in_place and launch.columns == 8 and stages > 1 else 0
-        return part * core * (stages - spare) + state * (part * stages if reads_states else 1)
+        return part * core * (stages - spare) + state * (stages if reads_states else 1)
 
     # A power of two that divides the number of features.
     most = math.gcd(width, MOST_FEATURES)
     part = min(launch.part or most, most)
-    while part > 1 and (width % part or needed(part, launch.stages) > room):
-        part -= 1
+    while part > 1 and needed(part, launch.stages) > room:
+        part //= 2
     stages = launch.stages
     while stages > 1 and needed(part, stages) > room:
         stages -= 1

@@ -106,7 +106,6 @@ class ForwardPlan(NamedTuple):
 class BackwardPlan(NamedTuple):
     """Launches of the backward pass."""
 
-    layout: Layout
     runs: int
     tma: bool
     sweep: KernelCall
@@ -172,10 +171,10 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
     from restt.chain.cuda.backward import backward_sweep
 
-    launch = _sweep_launch(sizes, back=True, reads_states=wanted[0])
+    launch = _sweep_launch(sizes, reads_states=wanted[0])
     sweep = _sweep_call(backward_sweep, sizes, launch, {"WANT_X": wanted[0]})
     tma = fetches_tiles(sizes.layout, sizes.gpu)
-    return BackwardPlan(sizes.layout, sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
+    return BackwardPlan(sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
 
 
 def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
