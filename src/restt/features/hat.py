@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._common.compat_torch import has_no_values
+from restt._common.compat_torch import has_no_values, is_transforming
 from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import rows_of, tensor64
 from restt.features.numeric import NumericMap
@@ -111,10 +111,11 @@ class Hat(NumericMap):
         """The knot below each value, of those that have one above, and the value's share of the way there."""
         padded, last = (part.to(values.device) for part in self._padded_knots())
         knots = padded.to(values.dtype).expand(values.shape[1], -1).contiguous()  # (N, K)
-        # Knot by knot: torch.func refuses a search, and all knots at once take as many times the memory.
-        below = torch.zeros_like(values, dtype=torch.long)
-        for knot in knots.T[1:]:
-            below = below + (values.detach() >= knot)
+        upper, known = knots[:, 1:].contiguous(), values.detach()
+        if is_transforming():  # a search of torch warns there
+            below = (known.unsqueeze(-1) >= upper).sum(-1)
+        else:
+            below = torch.searchsorted(upper, known.T.contiguous(), right=True).T
         below = torch.minimum(below, (last - 1).clamp(min=0))
         # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal: share 0.
         steps = torch.nn.functional.pad(knots.diff(), (0, 1))
@@ -128,9 +129,7 @@ class Hat(NumericMap):
         below, share = self._places(values)
         above = torch.minimum(below + 1, last)
         vectors = values.new_zeros(*values.shape, padded.shape[1])
-        for knot, part in ((below, 1 - share), (above, share)):
-            vectors = vectors.scatter_add(-1, knot.unsqueeze(-1), part.unsqueeze(-1))
-        return vectors
+        return vectors.scatter_add(-1, torch.stack([below, above], -1), torch.stack([1 - share, share], -1))
 
     def map_few(self, values: np.ndarray) -> np.ndarray:  # (B, N) -> (B, N, I), float64 each
         """:meth:`map` with ``outside="clamp"`` for a few rows of finite numbers, to the bit.
