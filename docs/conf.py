@@ -25,6 +25,7 @@ suppress_warnings = [
     "config.cache",  # the gallery's order is a function
 ]
 nitpicky = False
+highlight_language = "none"  # blocks without a language are commands and output
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
@@ -57,6 +58,9 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "abort_on_example_error": True,
     "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,  # times of a busy machine are no result
+    "write_computation_times": False,
     "download_all_examples": False,
     "remove_config_comments": True,
     "capture_repr": (),  # what a last line returns is no result: scripts print theirs

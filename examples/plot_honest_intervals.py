@@ -2,8 +2,8 @@
 Honest intervals
 ================
 
-Intervals come from the posterior and the noise together. They widen where there are no rows. Where there are rows, they
-should hold about as many new ones as was asked.
+Intervals come from the posterior and the noise together. Where there are rows, they should hold about as many new ones
+as was asked. Where there are none, they may not.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,8 @@ y = truth(x) + 0.2 * rng.standard_normal(120)
 model = ResTTRegressor(random_state=0).fit(x[:, None], y)
 
 # %%
-# Nothing was seen between -0.3 and 0.9.
+# Nothing was seen between -0.3 and 0.9. A column has its knots where its rows are, so there the curve is a straight
+# line, and its interval misses the truth.
 grid = np.linspace(-2, 2, 200)
 low, high = model.predict_interval(grid[:, None], coverage=0.9).T
 _, axes = plt.subplots(layout="constrained")
@@ -30,6 +31,7 @@ axes.fill_between(grid, low, high, alpha=0.3, label="90 % interval")
 axes.plot(grid, model.predict(grid[:, None]), label="prediction")
 axes.plot(grid, truth(grid), "k:", label="truth")
 axes.scatter(x, y, s=8, color="black")
+axes.set(xlabel="x", ylabel="y")
 axes.legend(frameon=False)
 
 # %%

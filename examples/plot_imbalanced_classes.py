@@ -33,6 +33,7 @@ for threshold in (0.5, 1 / 11):
     print(f"threshold {threshold:.2f}: {missed} missed, {false} false alarms, cost {10 * missed + false}")
 
 # %%
+# Every threshold has a place on this curve.
 precision, recall, _ = precision_recall_curve(y_test, probability)
 _, axes = plt.subplots(layout="constrained")
 axes.step(recall, precision, where="post")

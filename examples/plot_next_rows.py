@@ -21,9 +21,11 @@ chosen = next_rows(model, candidates, k=10)
 _, std = model.predict(candidates, return_std=True)
 
 # %%
+# The chosen rows lie where the model is unsure, and apart from each other.
 _, axes = plt.subplots(layout="constrained")
 dots = axes.scatter(*candidates.T, c=std, s=12, cmap="viridis")
 axes.scatter(*labelled.T, marker="s", color="black", label="labelled")
 axes.scatter(*candidates[chosen].T, facecolors="none", edgecolors="red", s=80, label="next")
 axes.figure.colorbar(dots, label="predicted standard deviation")
-axes.legend()
+axes.set(xlabel="x0", ylabel="x1")
+axes.figure.legend(loc="outside upper center", ncols=2)

@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "topology.png"
     own.draw(path)
     picture = plt.imread(path)
-_, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+_, axes = plt.subplots(figsize=(9, 9 * picture.shape[0] / picture.shape[1]), layout="constrained")
 axes.imshow(picture)
 axes.axis("off")
 

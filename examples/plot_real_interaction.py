@@ -36,5 +36,5 @@ print("proven complete:", terms.complete)
 print(model.explain_global())
 
 # %%
-# Its surface is the saddle that made the data.
+# Its surface is the saddle that made the data; grey, where the effect may be zero.
 explain.effect(model, [1, 4]).plot()

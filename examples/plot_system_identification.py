@@ -27,4 +27,7 @@ print("h0", round(model.intercept_, 3), "h1", model.kernels_[1].round(3))
 # The second kernel is symmetric: the product's weight stands on both sides of the diagonal.
 _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 axes[0].stem(model.kernels_[1])
-axes[1].imshow(model.kernels_[2], cmap="coolwarm")
+axes[0].set(title="first kernel", xlabel="lag", xticks=range(5))
+axes[1].imshow(model.kernels_[2], cmap="coolwarm", vmin=-0.2, vmax=0.2)
+axes[1].set(title="second kernel", xlabel="lag", ylabel="lag")
+axes[1].figure.colorbar(axes[1].images[0])

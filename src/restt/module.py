@@ -22,7 +22,9 @@ from restt.topology import Topology
 
 
 class ResTT(nn.Module):
-    """A residual tensor train (paper, Sec. III): all multilinear interactions of N site vectors, orders 1 to N.
+    """A residual tensor train of the paper: all multilinear interactions of N site vectors, orders 1 to N.
+
+    Section III has the recurrence::
 
         y(1) = x(1) W(1)
         y(n) = y(n-1) + Σ_i x(n,i) y(n-1) W(n,1)_i + x(n) W(n,2)        n = 2 … N-1

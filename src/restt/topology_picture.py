@@ -28,9 +28,9 @@ def draw_topology(topology: Topology, path: str | PathLike[str]) -> None:
         raise FileNotFoundError(f"path lies in {str(target.parent)!r}, which is not a folder")
     terms = _terms(topology) if topology.sites <= _LONGEST_UNROLLED else []
     columns = _columns(topology)
-    width, height = 1.9 * len(columns) + 1.6, max(3.4, 0.42 * len(terms) + 0.9)
+    width, height = 1.3 * len(columns) + 1.1, max(2.4, 0.29 * len(terms) + 0.7)
     if terms:
-        unrolled = 1.25 * topology.sites + 1.6
+        unrolled = 0.85 * topology.sites + 1.1
         figure, (left, right) = plt.subplots(
             1, 2, figsize=(width + unrolled, height), width_ratios=[width, unrolled], layout="constrained"
         )
@@ -111,6 +111,8 @@ def _draw_pipeline(axes: Any, topology: Topology, columns: list[int | None]) -> 
             _line(axes, [(x, -1.6), (x, 0)])
             _line(axes, [(x, 0), (end, 0)])
             _node(axes, x, 0, rf"$W^{{({site},1)}}$", _CORE)
+        elif skip != "none":
+            _line(axes, [(start, 0), (leave, 0)], arrow=False)
         if linear:
             _line(axes, [(x, -1.6), (end, -1.6), (end, 0)], _SHORTCUT)
             _node(axes, end, -0.85, rf"$W^{{({site},2)}}$", _CORE)

@@ -23,7 +23,7 @@ RESULTS_HEAD = """\
 
 Written by `restt report` from the files of results; do not edit. The paper's numbers stand beside ours. Ways to read
 the same runs differently and all verdicts are on the HTML page of the same command; targets and claims that were missed
-are on {doc}`missed`."""
+are on [What was tried and missed](missed.md)."""
 MISSED_HEAD = """\
 # What was tried and missed
 

@@ -24,8 +24,9 @@ FOOTER_LIMITS = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit
 class Stream:
     """Rows of Parquet files to train on that need not fit into memory.
 
-    It is ``X`` of an estimator's ``fit`` or ``x`` of :func:`restt.train.train`, each without y. The footers of all
-    files are read at once: a file that is damaged or has other columns than the first is refused here, by name.
+    ``restt.data.stream`` is the same class. It is ``X`` of an estimator's ``fit`` or ``x`` of
+    :func:`restt.train.train`, each without y. The footers of all files are read at once: a file that is damaged or has
+    other columns than the first is refused here, by name.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from html import escape
+from inspect import Signature, signature
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -56,6 +57,14 @@ def _shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+class _InitSignature:
+    """The signature of ``__init__``, which a ``__new__`` that takes anything would hide."""
+
+    def __get__(self, instance: Any, owner: type) -> Signature:
+        found = signature(owner.__init__)  # type: ignore[misc]
+        return found.replace(parameters=[*found.parameters.values()][1:], return_annotation=Signature.empty)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClosedForm(BaseResTT):
     """An estimator that is solved, not trained. The fields are the parameters of both estimators."""
@@ -75,6 +84,8 @@ class ClosedForm(BaseResTT):
         "effort": [StrOptions(set(Settings.EFFORTS))],
         "bond_dim": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     }
+
+    __signature__ = _InitSignature()
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         """Refuse parameters that only training has."""

@@ -110,7 +110,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         ----------
         X : table of shape (B, C)
             numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array. Rows that
-            do not fit into memory are a :func:`restt.data.stream`, which names its target: y is then None. Columns are
+            do not fit into memory are a :class:`restt.data.Stream`, which names its target: y is then None. Columns are
             learned from 50,000 rows of it, and the training is on all.
         y : (B,) targets
             For regression also (B, O).

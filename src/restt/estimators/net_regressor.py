@@ -18,7 +18,7 @@ class ResTTNetRegressor(ValuePredictions, BaseNet):
     One column is one site. A column of numbers becomes hat functions, a column of categories (a text or category type
     of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing value is a state of
     its own. y is standardised. :class:`ResTTRegressor` is fitted in closed form and needs no settings; this one is for
-    other topologies, feature maps and losses, for more rows than memory holds (:func:`restt.data.stream`), and for
+    other topologies, feature maps and losses, for more rows than memory holds (:class:`restt.data.Stream`), and for
     trainings that are watched, continued or searched over (:class:`ResTTSearchCV`).
 
     Parameters

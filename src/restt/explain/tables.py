@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+LONGEST_NOTE = 100  # characters on one line; of longer notes each part has a line
 ROWS_SHOWN = 30  # a printed table says how many rows it leaves out
 
 
@@ -31,7 +32,8 @@ class Table(NamedTuple):
         lines = [
             "  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in cells
         ]
-        return "\n".join([self.title, *lines, *([self.note] if self.note else [])])
+        note = self.note if len(self.note) <= LONGEST_NOTE else self.note.replace("; ", "\n")
+        return "\n".join([self.title, *lines, *([note] if note else [])])
 
     def html(self) -> str:
         """An HTML table."""

@@ -86,7 +86,7 @@ class Polynomial(NumericMap):
 
 
 class Trigonometric(NumericMap):
-    """φ(x) = 1/√I [cos(πx/2), sin(πx/2)] (paper, Eq. map-TT).
+    """φ(x) = 1/√I [cos(πx/2), sin(πx/2)], the paper's map.
 
     A scalar site (I = 1) becomes a pair, (B, N) -> (B, N, 2); a patch (B, N, I) becomes (B, N, 2I), all cosines
     first. The site vectors have length 1 exactly, so ``second_moment`` is 1 for any data.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Profile:
-    """q(k) and χ(k) along the chain (paper, Sec. IV), kept as natural logarithms.
+    """q(k) and χ(k) along the chain (section IV of the paper), kept as natural logarithms.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ def train(
         (S, B, …) or (B, …) to (S, B, O), and all its parameters have S as first axis.
     x, y
         Data; moved to the module's device once. Whole numbers in ``y`` are classes. Rows that do not fit into memory
-        are a stream, such as :func:`restt.data.stream` makes: it holds y too, its own seed orders the rows, the same
+        are a stream, such as :class:`restt.data.Stream`: it holds y too, its own seed orders the rows, the same
         for all runs.
     config : TrainConfig
     sample_weight

@@ -100,8 +100,8 @@ def learned(
     ][:SURFACES]
     limit = float(np.std(local.on().predictions, axis=0).max()) * 2 or 1.0
     rows = []
-    for place, term in enumerate(terms.terms):
-        share = float(of_terms[place] @ weights)
+    for place in np.argsort(-(of_terms @ weights), kind="stable").tolist():
+        term, share = terms.terms[place], float(of_terms[place] @ weights)
         error = 0.0 if shares.term_errors is None else SURE * float(shares.term_errors.std[place] @ weights)
         text = percent(share) + (f" ± {percent(error)}" if error else "")
         rows.append((Cell(term.label), Cell(str(len(term.columns)), len(term.columns)), Cell(text, share)))

@@ -70,9 +70,9 @@ def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(kind, r
     assert found.order_shares == pytest.approx(orders[1:])
     words = ("comes from single columns", "from pairs", "from triples")
     assert found.orders == ", ".join(f"{percent(orders[k])} {words[k - 1]}" for k in (1, 2, 3))
+    carried = shares.of_terms @ weights
     assert [[cell.text for cell in row] for row in found.terms.rows] == [
-        [term.label, str(len(term.columns)), percent(share)]
-        for term, share in zip(terms, shares.of_terms @ weights, strict=True)
+        [terms[place].label, str(len(terms[place].columns)), percent(carried[place])] for place in np.argsort(-carried)
     ]
     assert (found.terms.numeric, found.terms.notes) == ({1, 2}, ())
     sizes = np.abs(local.on().values).mean(axis=2).mean(axis=0)

@@ -66,10 +66,11 @@ class Trees(Subject):
 
     def __repr__(self) -> str:
         boxes = sum(len(group.site) for group in self.module.groups)
+        outputs = ", ".join(self.outputs)
         return (
             f"Trees of {self.library}: {len(self.estimator.trees)} trees, {boxes} distinct boxes of up to "
             f"{self.module.degree} of {self.sites} columns with up to {self.module.feature_dim} states, "
-            f"{self.scale} of {', '.join(self.outputs)}"
+            f"{self.scale if self.scale == outputs else f'{self.scale} of {outputs}'}"
         )
 
     def predict(self, X: Any) -> np.ndarray:  # (B, D)
