@@ -36,7 +36,7 @@ import torch
 from common import RESULTS, ROOT, name_of, parser, read_table, table_paths, write_results
 from fresh_tables import drawn_tables
 from matplotlib.transforms import Bbox
-from score_others import DRAWN, _numbers, _of_scaled_y, _Process
+from score_others import BOOSTED_LEVELS, DRAWN, _numbers, _of_scaled_y, _Process
 from score_tables import MOST_TEST_ROWS
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.metrics import r2_score
@@ -104,6 +104,9 @@ def scores(name: str, source: Path, rows: int, tabpfn: Path | None) -> list[dict
     results = []
     for table, x, y in tables(source):
         words = [column for column in x.columns if not pd.api.types.is_numeric_dtype(x[column])]
+        if name == "boosting":  # it takes no more levels of a category
+            many = {word: pd.factorize(x[word])[0] for word in words if x[word].nunique() > BOOSTED_LEVELS}
+            x, words = x.assign(**many), [word for word in words if word not in many]
         numbers = x.drop(columns=words).astype(float)
         kind = "category" if name in ("boosting", "LightGBM") else object
         # Only restt and boosting read missing words as they are.
