@@ -219,6 +219,11 @@ def test_every_hyper_parameter_has_one_place_and_a_density_in_every_component():
         assert [name for name, on in zip(TERMS, mask, strict=True) if on] == list(component.terms)
 
 
+def test_columns_of_one_value_are_not_counted_among_those_that_vary():
+    given = ((1, 0, 1, 0), (0, 1, 1, 0), (2, 3, 1, 1), (1, 1, 1, 2))
+    assert [Layout(*one).varying for one in given] == [1, 1, 4, 1]
+
+
 def test_densities_of_hyper_parameters_are_normal_and_students():
     at = torch.linspace(-3, 5, 5, dtype=torch.float64).requires_grad_()
     centre, scale = torch.full((5,), 0.5).double(), torch.full((5,), 1.7).double()
