@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 
 from restt_app.workflow.columns import Column  # noqa: E402
-from restt_app.workflow.serving import Batcher, Limits, _BodyLimit, _values, make_app  # noqa: E402
+from restt_app.workflow.serving import Batcher, Limits, _BodyLimit, _Model, _values, make_app  # noqa: E402
 
 
 class Server:
@@ -144,6 +144,19 @@ def test_what_is_wrong_with_a_request_is_said(server):
     connection.request("POST", "/predict", iter([b"{}"]), {"content-type": "application/json"}, encode_chunked=True)
     assert connection.getresponse().status == 411
     connection.close()
+
+
+def test_requests_that_cannot_be_read_together_are_answered_alone(fitted):
+    model, (first, second) = _Model(fitted), records(trees(2, seed=2))
+    expected = model.predict([first, second])
+    assert model.predict_all([[first], [second, first]]) == [expected[:1], expected[::-1]]
+    alone, wrong, both = model.predict_all([[second], [{**first, "girth": "wide"}], [first, second]])
+    assert (alone, both) == (expected[1:], expected)
+    assert isinstance(wrong, ValueError)
+    assert model.check([first, second]) is None
+    lacking = {name: value for name, value in second.items() if name != "kind"}
+    with pytest.raises(ValueError, match=r"^row 2 lacks the column\(s\) 'kind'; a missing value is null$"):
+        model.check([first, lacking])
 
 
 def test_requests_that_wait_are_answered_together_up_to_the_limit():
