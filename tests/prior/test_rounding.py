@@ -151,6 +151,18 @@ def test_rows_between_two_lines_have_the_mean_of_both(narrow, monkeypatch):
     torch.testing.assert_close(found, torch.einsum("ja,ji,jb->aib", left[:-1], factor, right[:-1]))
 
 
+def test_a_random_core_keeps_sizes_on_average_and_the_mean_factor_exactly():
+    generator = torch.Generator().manual_seed(0)
+    factor = torch.rand(9, 4, generator=generator, dtype=torch.float64)
+    square = rounding._random(50, factor, 50, generator)
+    middle = factor.mean(0) / factor.mean(0).norm()
+    torch.testing.assert_close(torch.einsum("aib,i->ab", square, middle), torch.eye(50).double())
+    other = middle.roll(1) - (middle.roll(1) @ middle) * middle
+    for core, direction in ((square, other / other.norm()), (rounding._random(60, factor, 50, generator), middle)):
+        squares = torch.einsum("aib,i->ab", core, direction).square().sum(1)
+        assert squares.mean() == pytest.approx(1, abs=0.1)
+
+
 def test_a_site_that_hardly_matters_costs_next_to_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     factors = [torch.rand(50, 30, generator=generator, dtype=torch.float64) for _ in range(8)]
