@@ -122,6 +122,12 @@ def test_a_product_has_the_bond_one_and_nothing_as_large_is_offered() -> None:
     assert prune(found.module, 1e-6, levels, way="bond").way == "none"
 
 
+def test_a_train_of_two_sites_has_the_bond_of_its_matrix() -> None:
+    module = brute.random_module(sites=2, bond=9, outputs=2, width=2)
+    found = prune(module, 1e-8, brute.random_rows(module, 20), way="bond")
+    assert (found.way, found.module.bond_dim) == ("bond", 3)
+
+
 def test_members_become_one() -> None:
     module = brute.random_module(sites=5, bond=3, runs=4)
     with torch.no_grad():

@@ -136,6 +136,15 @@ def test_what_may_follow_has_the_variance_of_all_admissible_orders(highest: int)
     torch.testing.assert_close(duals, torch.stack(expected))
 
 
+@pytest.mark.parametrize("kind", ["dense", "diagonal"])
+@pytest.mark.parametrize("size", [0.01, 0.0])
+def test_small_terms_are_listed_where_there_is_room(kind: str, size: float) -> None:
+    found = searched(kind, {(0,): 1.0, (0, 1, 2): size}, k=7)
+    assert found.complete
+    assert len(found.variances) == 7
+    assert float(found.variances[0, 1, 2]) == pytest.approx(size**2)
+
+
 def test_fewer_terms_than_asked_for() -> None:
     module = brute.random_module(sites=2)
     found = top_interactions(module, brute.random_rows(module, 5), k=10)

@@ -141,6 +141,16 @@ def test_a_class_that_a_fold_has_not_seen_costs_but_breaks_nothing():
     assert honest["calibration"]["of"] is None
 
 
+def test_the_linear_model_has_one_place_for_levels_of_less_than_a_hundredth():
+    x, y = numbers(200)
+    x["kind"] = pd.Categorical(["common"] * 197 + ["two"] * 2 + ["one"])
+    model = Scorer(x, y, None, [(np.arange(200),) * 2], "", 0)._baseline("linear").fit(x, y + 5 * (x.kind != "common"))
+    kinds = ["common", "two", "one", "unseen"]
+    common, two, one, unseen = model.predict(pd.DataFrame({"a": 0.0, "b": np.nan, "kind": pd.Categorical(kinds)}))
+    assert one == unseen > common + 1
+    assert two not in (one, common)
+
+
 def test_boosting_takes_a_class_of_one_row_in_a_long_table():
     x, y = numbers(10_100)
     labels = np.where(y > 0, "u", "v").astype(object)
