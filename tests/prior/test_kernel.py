@@ -53,6 +53,15 @@ def test_the_sum_is_of_the_same_kernels_with_sizes_of_its_own():
         torch.testing.assert_close(tables[n][..., 3], b * smooth + r * rough, rtol=1e-10, atol=1e-12)
 
 
+def test_two_levels_are_one_length_apart_in_the_joint_term():
+    kernel, _, _, theta = random_problem(3, rows=40)
+    h, place = kernel.layout.split(theta), kernel.categories[0]
+    table = kernel.tables(theta)[0].split()[place][..., 2]
+    w = torch.exp(h["w"] + h["level.relevance"][0] + h["level.w"][0])
+    eye = torch.eye(len(table)).double()
+    torch.testing.assert_close(table, eye + (1 - eye) * torch.exp(-w / 2))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_covariance_is_symmetric_and_positive(seed):
     kernel, _, data, theta = random_problem(seed, rows=60, numbers=3, categories=2)
