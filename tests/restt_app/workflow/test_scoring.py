@@ -270,6 +270,14 @@ def test_of_several_classes_the_predicted_ones_probability_is_meant():
     assert (found["of"], found["groups"]) == (None, [])
 
 
+def test_bins_of_probabilities_are_tenths_of_the_rows():
+    shares = (np.arange(30) / 32)[:, None] * [-1, 1] + [1, 0]
+    x, y = pd.DataFrame({"a": np.zeros(30)}), np.arange(30) % 3 // 2
+    bins = _reliability(x, y, _Predicted(shares, 0.0), np.array([0, 1]))["bins"]
+    assert [(one["low"], one["high"]) for one in bins] == [(3 * k / 32, (3 * k + 2) / 32) for k in range(10)]
+    assert [one["observed"] for one in bins] == pytest.approx([1 / 3] * 10)
+
+
 def test_a_model_without_intervals_has_rows_without_ends():
     x, y = numbers(60)
     calibration = score(LinearRegression, x, y, None, 0, lambda *_: None)["calibration"]

@@ -96,6 +96,7 @@ def test_classes_come_with_their_probabilities(labelled):
     expected = predict_table(labelled, new)
     _, found = server.ask("/predict", {"rows": records(new)})
     _, explained = server.ask("/explain", {"rows": records(new)})
+    assert server.ask("/explain", {"rows": records(new)[:1]})[0] == 200
     server.close()
     assert [row["prediction"] for row in found["predictions"]] == expected.prediction.tolist()
     assert [row["probabilities"]["tall"] for row in found["predictions"]] == expected["probability tall"].tolist()
