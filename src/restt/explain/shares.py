@@ -219,7 +219,7 @@ def _posterior_errors(
         part, whole = part - part.mean(dim=1, keepdim=True), whole - whole.mean(dim=1, keepdim=True)
         variance = whole.square().sum(1)
         known = (variance > 0) & (size > 0)
-        ratios = [torch.where(known, (part * of).sum(1) / variance.where(known, 1.0), 0.0) for of in (whole, part)]
+        ratios = [torch.where(known, (part * of).sum(1) / variance, 0.0) for of in (whole, part)]
         share, own = ratios
         return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()
 

@@ -93,7 +93,7 @@ class Column:
 
     def expanded(self, values: Any) -> dict[str, Any]:
         """Inputs of the model by name, from :meth:`values`."""
-        if self.kind != "date" or len(self.inputs) < 2:
+        if len(self.inputs) < 2:
             return {self.name: values}
         times = moments(values)
         parts = {
