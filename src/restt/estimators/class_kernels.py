@@ -222,7 +222,7 @@ class LogitSum:
         for vectors, effect in zip(states, self.effects, strict=True):
             exact = exact - vectors @ effect
         measured = Sample([states[n] for n in order], exact, torch.from_numpy(sample.weights))
-        bonds = [*(bond for bond in settings.first_bonds if bond < largest), largest]
+        bonds = sorted({min(bond, largest) for bond in (*settings.first_bonds, largest)})
         for left, bond in zip(reversed(range(len(bonds))), bonds, strict=True):
             cores, rounding = round_products(coefficients, factors, moments, bond, settings.tolerance, measured)
             # A bond of twice the size has seldom less than a quarter of the error.
