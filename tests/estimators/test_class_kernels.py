@@ -209,6 +209,7 @@ def test_hyper_parameters_are_learned_where_time_and_rows_are_left(fitted, monke
         found = Kernels.learned(replace(rows, settings=replace(SETTINGS, **change)), Settings())
         assert list(found.processes) == expected
         assert len(found.by_fold) == 3 * ("process" in expected)
+    assert found.processes["linear"].kernel.layout.outputs == {2: 1, 3: 3}[rows.classes]
     few = Kernels.learned(replace(rows, settings=replace(SETTINGS, fewest_rows=61)), Settings())
     assert few.searches() == []
     assert few.held_out([]).shape == (0, 60, rows.classes)

@@ -304,7 +304,7 @@ def _principal(matrix: Tensor) -> tuple[Tensor, Tensor]:  # (Z, Z) -> (M,), (Z, 
     A kernel of few dimensions, such as straight lines, has few rows that all others follow from: of these it is solved.
     """
     factor, pivots, rank, _ = dpstrf(matrix.numpy(), lower=1, tol=_LEAST_PIVOT * float(matrix.diagonal().mean()))
-    if not 0 < 2 * rank <= len(matrix):
+    if not 0 < rank <= len(matrix) // 2:
         squares, vectors = torch.linalg.eigh(matrix)
         return squares, vectors / squares.clamp(min=_LEAST).sqrt()
     places, lower = torch.from_numpy(pivots[:rank] - 1).long(), torch.from_numpy(factor[:rank, :rank]).tril()
