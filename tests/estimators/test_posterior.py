@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import onnxruntime
@@ -14,8 +15,10 @@ from sklearn.base import clone
 
 from restt import ResTTNetRegressor, ResTTRegressor, load
 from restt.estimators import posterior
+from restt.estimators.columns import Column
 from restt.estimators.settings import NET
 from restt.estimators.targets import Values
+from restt.prior import Settings
 from tests.hasty import hasty_solvers
 
 
@@ -71,6 +74,18 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch):
         ValueError, match=r"X is too large: 4 columns as sites of width up to 33 on 400 rows would need"
     ):
         ResTTRegressor().fit(x, y)
+
+
+def test_bytes_are_those_of_numbers_states_products_and_matrices(monkeypatch):
+    """32 knots of a number and three states of a category, each beside a missing one: 60 of 120 rows are solved."""
+    columns = (Column("a"), Column("b", ("x", "y"), other=True))
+    settings = Settings(exact_rows=50, scale_rows=20)
+    widths = 33 + 4
+    need = 3 * 120 * 2 + 60 * widths + 6 * (4 * 50 + 2) * widths + 40 * 3**2 + max(4 * 20**2, 50**2 / 2)
+    for free, fits in ((8 * need, True), (8 * need - 1, False)):
+        monkeypatch.setattr(posterior, "available_memory", lambda device, free=free: free)
+        with nullcontext() if fits else pytest.raises(ValueError, match="sites of width up to 33 on 120 rows"):
+            posterior._check_fits(columns, 120, 60, settings)
 
 
 @pytest.mark.usefixtures("hasty")

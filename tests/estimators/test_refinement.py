@@ -252,10 +252,38 @@ def test_the_solver_sees_both_ends_of_every_column():
     x, y, _ = waves(1000)
     x[17, 1], x[18, 1], x[19, 2], y[20], y[21] = 50.0, -50.0, np.nan, 90.0, -90.0
     table = posterior.FitTable((), x, y[:, None], np.ones(1000))
+    ends = {17, 18, 19, 20, 21, x[:, 0].argmin(), x[:, 0].argmax(), np.nanargmin(x[:, 2]), np.nanargmax(x[:, 2])}
     held, kept, sample = posterior._split(table, torch.from_numpy(x), 8000, np.random.default_rng(0))
-    assert {17, 18, 19, 20, 21} <= set(sample) <= set(kept)
+    assert ends <= set(sample) <= set(kept)
     assert sorted([*held, *kept]) == list(range(1000))
-    assert len(held) == pytest.approx(100, abs=2)
+    assert len(held) == 99  # a tenth of the rows that are no ends
+    for solved, expected in ((8000, 901), (300, 300), (3, 9)):
+        held, kept, sample = posterior._split(table, torch.from_numpy(x), solved, np.random.default_rng(0))
+        assert ends <= set(sample) <= set(kept)
+        assert len(sample) == expected
+
+
+def test_ends_are_the_least_the_largest_and_a_missing_value_of_each_column():
+    nan = float("nan")
+    values = [
+        [3.0, nan, nan, 1.0],
+        [1.0, 2.0, nan, 1.0],
+        [2.0, 0.0, nan, 1.0],
+        [9.0, 7.0, nan, 1.0],
+        [4.0, 1.0, nan, 1.0],
+    ]
+    for column, expected in enumerate(({1, 3}, {0, 2, 3}, {0}, {0})):
+        assert posterior._end_rows(torch.tensor(values)[:, column : column + 1]) == expected
+    assert posterior._end_rows(torch.tensor(values)) == {0, 1, 2, 3}
+
+
+def test_the_work_of_a_fit_chooses_its_device(monkeypatch, small_limits):
+    """Rows² · columns · knots of the prior; rows · columns · knots · the square of a usual bond of a refinement."""
+    seen = []
+    monkeypatch.setattr(posterior, "read_device", lambda device, work: seen.append(work) or CPU)
+    ResTTRegressor(random_state=0).fit(*waves(310)[:2])
+    knots = Settings.of_effort("auto").fewest_knots
+    assert seen == [0.0, 310 * 3 * knots * 100, 60**2 * 3 * knots]
 
 
 @pytest.mark.usefixtures("small_limits")
