@@ -12,7 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from restt import ResTT, ResTTRegressor, load
-from restt.estimators import posterior
+from restt.estimators import posterior, refinement
 from restt.estimators.compact import prior_bases, state_bases, state_positions
 from restt.estimators.refinement import REFINEMENT, Rows, held_out_loss, outputs_of, refine
 from restt.prior import Settings
@@ -330,3 +330,39 @@ def test_epochs_fall_with_the_work_and_not_with_the_clock():
     ]
     assert REFINEMENT.epochs(5e11, torch.device("cuda"), 100) == 6
     assert REFINEMENT.epochs(1e8, torch.device("cuda"), 250) == 10
+
+
+def planned(monkeypatch, model: ResTTRegressor, rows: int, **own: object):
+    """The settings of a refinement on so many rows, and how many penalties are tried."""
+    found = []
+    monkeypatch.setattr(refinement, "train", lambda module, *others, config, **options: found.append((module, config)))
+    with pytest.raises(TypeError):  # it has no records
+        refined(model, rows_of(model, rows, 6), rows_of(model, 10, 7), own=replace(REFINEMENT, **own))
+    ((module, config),) = found
+    return module, config
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(50, 50), (128, 128), (640, 128), (12_800, 200), (64 * 600, 512)])
+def test_a_refinement_has_64_steps_an_epoch_of_128_to_512_rows(start, monkeypatch, rows, batch):
+    _, config = planned(monkeypatch, start, rows)
+    assert config.batch_size == batch
+    assert (config.epochs, config.patience) == (20, 10)
+    assert (config.keep, config.warmup_epochs, config.lr) == ("best", 0.5, 0.01)
+
+
+def test_all_penalties_are_tried_where_work_is_left_for_the_most_epochs(start, monkeypatch):
+    module, config = planned(monkeypatch, start, 300)
+    assert module.runs == 3
+    assert config.penalty.chain == config.penalty.head == pytest.approx((3e-5, 3e-4, 3e-3))
+    work = float(module.sites * module.feature_dim * module.bond_dim**2) * 300
+    for own, runs, epochs in (
+        ({"cpu_work": 60 * work}, 3, 20),
+        ({"cpu_work": 60 * work - 1}, 1, 20),
+        ({"cpu_work": 7 * work}, 1, 7),
+        ({"tried_rows": 300}, 3, 20),
+        ({"tried_rows": 299}, 1, 20),
+    ):
+        module, config = planned(monkeypatch, start, 300, **own)
+        assert (module.runs, config.epochs) == (runs, epochs)
+        assert config.patience == max(3, -(-epochs // 2))
+    assert config.penalty.linear == pytest.approx((1e-4,))
