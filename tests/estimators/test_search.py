@@ -334,21 +334,24 @@ def test_groups_fit_into_the_cache_and_use_all_threads(numbers, monkeypatch):
     for bytes_left, most in ((3 * need, 3), (3 * need - 1, 2), (need / 2, 1)):
         monkeypatch.setattr(search, "NET", replace(search.NET, cached_bytes=float(bytes_left)))
         assert search._most_fits(given) == most
-    seen = []
-
-    def noted(group):
-        seen.append(([(fit.fold, fit.prepared.config.lr) for fit in group], torch.get_num_threads()))
-
-    monkeypatch.setattr(search, "_train_group", noted)
+    seen, chosen = [], []
+    monkeypatch.setattr(
+        search, "_train_group", lambda group: seen.append([(fit.fold, fit.prepared.config.lr) for fit in group])
+    )
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     ordered = [(fold, rate) for fold in range(2) for rate in (0.01, 0.02, 0.03, 0.04, 0.05)]
-    for cached, threads, sizes, each in ((1e12, 1, [10], 1), (1e12, 2, [5, 5], 1), (3 * need, 1, [3, 3, 2, 2], 1)):
+    for cached, threads, sizes in ((1e12, 1, [10]), (1e12, 2, [5, 5]), (3 * need, 1, [3, 3, 2, 2])):
         seen.clear()
         monkeypatch.setattr(search, "NET", replace(search.NET, cached_bytes=float(cached)))
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         search._train_all(fits)
-        assert sorted((len(group) for group, _ in seen), reverse=True) == sizes
-        assert sorted(place for group, _ in seen for place in group) == ordered
-        assert all(group == sorted(group) for group, _ in seen)
+        assert sorted(map(len, seen), reverse=True) == sizes
+        assert sorted(place for group in seen for place in group) == ordered
+        assert all(group == sorted(group) for group in seen)
+        assert chosen[-2:] == [1, threads]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    search._train_all(fits[:1])
+    assert chosen[-2:] == [2, 2]  # a single group has all threads
 
 
 def test_a_single_fit_of_one_fold(numbers):
@@ -361,9 +364,7 @@ def test_candidates_that_only_train_otherwise_share_their_rows(numbers):
     assert rows[0] is rows[2]
     assert rows[1] is rows[3]
     assert len({id(one) for one in rows}) == 4
-    vectors, targets, weights, subset = search._joined(
-        [fits[n].prepared for n in (0, 1, 2)], [rows[n] for n in (0, 1, 2)]
-    )
+    vectors, targets, weights, subset = search._joined([fit.prepared for fit in fits[:3]], rows[:3])
     assert len(vectors) == len(targets) == len(weights) == 60
     assert [(int(part[0]), int(part[-1]), len(part)) for part in subset] == [(0, 19, 20), (20, 59, 40), (0, 19, 20)]
     assert search._joined([fits[n].prepared for n in (0, 2)], [rows[0], rows[2]])[3] is None
