@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -520,12 +521,9 @@ def test_the_plain_mean_of_runs_is_the_weighted_sum():
         members, states = [], [torch.from_numpy(rng.random((6, 3))) for _ in range(1 + len(bonds[0]))]
         for inner, weight in zip(bonds, (1.0, 0.3), strict=True):
             sizes = [1, *inner, 2]
-            cores = [torch.from_numpy(rng.random((a, 3, b))) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+            cores = [torch.from_numpy(rng.random((a, 3, b))) for a, b in pairwise(sizes)]
             members.append((cores, weight))
+        states = [part / part.sum(1, keepdim=True) for part in states]  # shares of states
         expected = sum(weight * train_values(cores, states) for cores, weight in members)
-        module = selection._averaged(members, device)
-        found = module(torch.stack(states, dim=1)).mean(0).detach()
-        ones = [(part / part.sum(1, keepdim=True)) for part in states]  # residual cores read states that sum to one
-        found = module(torch.stack(ones, dim=1)).mean(0).detach()
-        expected = sum(weight * train_values(cores, ones) for cores, weight in members)
+        found = selection._averaged(members, device)(torch.stack(states, dim=1)).mean(0).detach()
         torch.testing.assert_close(found, expected)
