@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -214,10 +214,10 @@ class _Fit:
     def kind(self) -> tuple[Any, ...]:
         """Key that is equal for fits that can be runs of one module."""
         module, config, settings = self.prepared.module, self.prepared.config, self.prepared.settings
-        shared = replace(config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, seed=None, penalty=None)
+        shared = [getattr(config, one.name) for one in fields(config) if one.name not in (*OF_RUNS, "penalty")]
         towards = (config.penalty or Penalty()).towards
         sizes = module.topology, module.feature_dim, module.bond_dim, module.outputs
-        return *sizes, settings.device, settings.precision, shared, towards
+        return *sizes, settings.device, settings.precision, *shared, towards
 
 
 def _train_all(fits: Sequence[_Fit]) -> None:
