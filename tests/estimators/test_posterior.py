@@ -18,6 +18,7 @@ from restt.estimators import posterior
 from restt.estimators.columns import Column
 from restt.estimators.settings import NET
 from restt.estimators.targets import Values
+from restt.explain import sobol_indices
 from restt.prior import Settings
 from tests.hasty import hasty_solvers
 
@@ -132,6 +133,20 @@ def test_importances_are_of_the_columns_that_matter(fitted):
     # Var x0 = Var x1·x2, and the product counts for both of its columns.
     np.testing.assert_allclose(found, [1 / 3, 1 / 3, 1 / 3, 0.0], atol=0.04)
     assert not hasattr(ResTTRegressor(), "feature_importances_")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_importances_of_several_outputs_are_averaged_by_the_variance_predicted():
+    x, y, _ = product(80)
+    noise = np.random.default_rng(7).standard_normal(80)  # of which little is predicted
+    model = ResTTRegressor(random_state=0).fit(x, np.column_stack([y, noise + 0.3 * x[:, 3]]))
+    indices = sobol_indices(model)
+    variance = indices.variance.numpy() / model.target_.scale**2
+    assert variance[1] < 0.7 * variance[0]
+    expected = (indices.total.numpy() * variance).sum(1)
+    assert model.feature_importances_ == pytest.approx(expected / expected.sum(), rel=1e-6)
+    flat = ResTTRegressor(random_state=0).fit(x, np.ones(80))
+    assert flat.feature_importances_.tolist() == [0.0] * 4
 
 
 def test_importances_of_gradients_and_of_models_that_kept_no_covariances():
