@@ -74,6 +74,9 @@ def test_a_closed_form_model_of_0_8(scale, tmp_path):
         np.testing.assert_allclose(mean, expected["predictions"], rtol=1e-6)
         np.testing.assert_allclose(std, expected["deviations"], rtol=1e-6)
         np.testing.assert_allclose(again.predict_interval(table, 0.8), expected["intervals"], rtol=1e-6)
+        for coverage in (1.0, 1.5):
+            with pytest.raises(ValueError, match="coverage must be between 0 and 1, got 1"):
+                again.predict_interval(table, coverage)
         assert effect(again, "size", grid=np.array([-1.0, 0.0, 2.0])).spread_over == "members"
         assert again.feature_importances_.sum() == pytest.approx(1.0)
 

@@ -18,7 +18,7 @@ import restt
 from restt.estimators import ResTTClassifier, class_trains, selection
 from restt.estimators.class_rows import ClassSettings
 from restt.estimators.classes import log_loss as logit_loss
-from restt.estimators.selection import Judged, greedy_weights
+from restt.estimators.selection import Average, Judged, greedy_weights
 from restt.prior.rounding import train_values
 from tests.estimators.class_problems import class_rows
 
@@ -527,3 +527,56 @@ def test_the_plain_mean_of_runs_is_the_weighted_sum():
         expected = sum(weight * train_values(cores, states) for cores, weight in members)
         found = selection._averaged(members, device)(torch.stack(states, dim=1)).mean(0).detach()
         torch.testing.assert_close(found, expected)
+
+
+WITHOUT, WITH = np.array([0.25, 0.75, 0.0, 0.0]), np.array([0.2, 0.3, 0.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("weights", "loss", "error", "bond", "kind"),
+    [
+        (WITHOUT, 0.5, 0.03, None, "rounded"),
+        (WITHOUT, 0.5, 0.031, None, "exact"),
+        (WITHOUT, 0.5, 0.9, 6, "rounded"),
+        (WITHOUT, None, 0.9, None, "rounded"),
+        (WITH, 0.499, 0.089, None, "rounded"),  # 0.089² / 8 is less than the trains gain
+        (WITH, 0.499, 0.09, None, "exact"),
+        (WITH, 0.4999, 0.029, None, "rounded"),
+    ],
+)
+def test_products_stay_as_they_are_where_rounding_costs_more_than_trains_gain(
+    monkeypatch, weights, loss, error, bond, kind
+):
+    """An error of the logits costs an eighth of its square; the best average without trains has a loss of 0.5."""
+    asked = []
+
+    def solve(shares, found):
+        solved = SimpleNamespace(constant=np.zeros(2), shares=shares, posterior=lambda share: share)
+        solved.product_cores = lambda order, bond, patient: asked.append((bond, patient)) or (["products"], error)
+        solved.diagonal = lambda order: SimpleNamespace(to=lambda device: ("exact", solved))
+        return solved
+
+    given = class_rows(np.random.default_rng(0).random((20, 2)), np.arange(20) % 2, [], ClassSettings())
+    rows = replace(given, bond=bond, shares=np.array([1.0, -1.0]))
+    monkeypatch.setattr(selection, "with_run", lambda module: module)
+    monkeypatch.setattr(selection, "encoding_of", lambda *given: None)
+    monkeypatch.setattr(selection, "_members", lambda rows, order, solved, *others: (solved, *others))
+    monkeypatch.setattr(selection, "_averaged", lambda members, device: ("rounded", *members))
+    trains = SimpleNamespace(device=SimpleNamespace(precision="float32", device="cpu"))
+    names, losses = ("shares", "a", "b", "train"), (0.7, 0.6, 0.6, 0.6)
+    of_kernels, kernels = (WITHOUT, 0.5), SimpleNamespace(rows=rows, solve=solve)
+    average = Average(kernels, trains, (0.1,), (0, 1), names, losses, weights, loss, of_kernels, (0.0, 0.0, 0))
+    found = average.conditioned(rows, rows.table, rows.weights, None)
+    assert asked == [(bond or 40, not (bond is None and loss is not None and not weights[3]))]
+    chosen = WITHOUT if kind == "exact" else weights
+    module = found.module
+    assert module[0] == kind
+    assert module[1].shares.tolist() == chosen[1:3].tolist()
+    assert module[1].constant.tolist() == [chosen[0], -chosen[0]]
+    assert found.posterior == chosen[0]
+    assert [share for _, share in found.candidates.values()] == chosen.tolist()
+    if kind == "exact":
+        assert (found.loss, found.rounding_error, found.precision) == (0.5, 0.0, "float64")
+    else:
+        assert (found.loss, found.rounding_error, found.precision) == (loss, error, "float32")
+        assert module[2:] == (["products"], trains, {0.1: weights[3]})
