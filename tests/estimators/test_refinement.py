@@ -123,8 +123,10 @@ def test_it_is_never_worse_than_its_start_on_held_out_rows(start, rate):
         assert found.loss < 0.3 * found.start_loss
 
 
-def test_an_explosion_is_told(start):
-    own = replace(REFINEMENT, rate=1e6, most_epochs=40)
+@pytest.mark.parametrize("tried_rows", [599, 600])
+def test_an_explosion_is_told(start, tried_rows):
+    """Of one penalty or of all three."""
+    own = replace(REFINEMENT, rate=1e6, most_epochs=40, tried_rows=tried_rows)
     with pytest.warns(ConvergenceWarning, match="training on all 600 rows was stopped because it exploded"):
         found = refined(start, rows_of(start, 600, 6), rows_of(start, 100, 7), own=own)
     assert found.loss == pytest.approx(found.start_loss, rel=1e-2)
