@@ -163,7 +163,10 @@ def test_straight_lines_have_knots_at_their_ends_alone():
 
 
 def test_equal_rows_that_mostly_disagree_are_shared_out():
-    """A tenth of the weight of those that are not alone is enough; the row of weight 2 is not alone."""
+    """More than a tenth of the weight of those that are not alone; a row of weight 2 is not alone."""
+    ten = np.r_[1.0, 1.0, np.arange(2.0, 11.0)][:, None]
+    assert pieces(ten, np.r_[1.0, 1.0, np.full(9, 2.0)], 5).tolist() == [1] * 11
+    assert pieces(ten, np.r_[1.0, 1.0, np.full(8, 2.0), 1.9], 5).tolist() == [1, 1, *[2] * 8, 1]
     table = np.array([[1.0], [1.0], [2.0], [3.0]])
     for beside, expected in ((18.0, [1, 1, 1, 1]), (17.9, [1, 1, 5, 1])):
         assert pieces(table, np.array([1.0, 1.0, beside, 1.0]), 5).tolist() == expected
