@@ -301,15 +301,18 @@ def test_what_is_told(capsys):
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize(("gain", "refined"), [(0.0, False), (1e-9, True)])
 def test_a_refinement_is_one_that_lowers_the_held_out_loss(monkeypatch, gain, refined):
-    inner = posterior.refine
+    inner, asked = posterior.refine, []
 
     def found(*given, **options):
         whole = inner(*given, **options)
+        asked.append(options["penalty"] / given[0].bond_dim)
         return replace(whole, loss=whole.start_loss - gain)
 
     monkeypatch.setattr(posterior, "refine", found)
-    report = ResTTRegressor(random_state=0).fit(*waves(310)[:2]).fit_report_
+    model = ResTTRegressor(random_state=0).fit(*waves(310)[:2])
+    report = model.fit_report_
     assert report["refined"] is refined
+    assert asked == [pytest.approx(model.prior_.noise / 280)]  # noise · bond / rows that are trained on
     assert (report["rows_held_out"], report["epochs_of_refinement"] > 0) == (30, True)
 
 
