@@ -135,3 +135,18 @@ def test_a_report_in_a_notebook_is_escaped():
         "<table><tr><th>members</th><td>&lt;b&gt; 1</td></tr></table>"
     )
     assert str(FitReport()) == ""
+
+
+def test_a_bond_may_be_as_large_as_the_table_is_long(numbers):
+    given = ResTTRegressor(bond_dim=60)._read_rows(*numbers, None)
+    assert len(given) == 60
+
+
+def test_weights_of_0_are_no_rows(numbers):
+    x, y = numbers
+    weights = np.arange(60.0) % 3
+    given = ResTTRegressor()._read_rows(x, y, weights)
+    np.testing.assert_array_equal(given.table.all_numbers(), x[weights > 0])
+    assert given.y.tolist() == y[weights > 0].tolist()
+    assert given.weights.tolist() == weights[weights > 0].tolist()
+    assert given.encoding_work == 40 * 3 * 100.0

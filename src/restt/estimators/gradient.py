@@ -184,7 +184,7 @@ def why_it_failed(module: ResTT, prepared: Prepared, events: Sequence[Event]) ->
     stopped = [event for event in events if event.kind == "failed"]
     reasons = []
     if stopped:
-        runs = f"{len(stopped)} of {module.runs} runs were" if (module.runs or 1) > 1 else "the training was"
+        runs = f"{len(stopped)} of {module.runs} runs were" if module.runs != 1 else "the training was"
         reasons.append(f"{runs} stopped because it exploded again and again ({stopped[0].message})")
     rows, target = prepared.rows, prepared.target
     judged = slice(None, None, -(-len(rows.vectors) // NET.judged_rows))
