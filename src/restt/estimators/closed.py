@@ -60,6 +60,8 @@ class _InitSignature:
     """The signature of ``__init__``, which a ``__new__`` that takes anything would hide."""
 
     def __get__(self, instance: Any, owner: type) -> Signature:
+        if instance is not None:  # called, it predicts
+            raise AttributeError("__signature__")
         found = signature(owner.__init__)  # type: ignore[misc]
         return found.replace(parameters=[*found.parameters.values()][1:], return_annotation=Signature.empty)
 
