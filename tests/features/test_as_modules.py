@@ -95,8 +95,9 @@ def test_a_containers_text_names_the_map():
 def test_pixels_up_to_255_are_told_to_be_scaled(call, dtype):
     pixels = torch.tensor([[0, 128, 255]], dtype=dtype)
     expected = r"x has values from 0 to 255, but Trigonometric .*\[0, 1\].*period 4.*x / 255"
-    with pytest.warns(RangeWarning, match=expected):
+    with pytest.warns(RangeWarning, match=expected) as seen:
         call(Trigonometric(), pixels)
+    assert seen[0].filename == __file__
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0], [-0.5, 0.5], [-2.0, 2.0], [1.2, 0.0]])
