@@ -32,6 +32,17 @@ def test_in_front_of_a_model(feature_map):
     assert list(feature_map.parameters()) == []
 
 
+def test_hats_in_a_graph_of_torchs_own_exporter():
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    hat, file = Hat(4).fit(ROWS).eval(), io.BytesIO()
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(hat, (ROWS,), file, dynamo=True, verbose=False)
+    session = runtime.InferenceSession(file.getvalue())
+    (found,) = session.run(None, {session.get_inputs()[0].name: ROWS.flip(0).numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), hat(ROWS.flip(0)))
+
+
 def test_learns_with_the_model_behind_it():
     model = pipeline(Trigonometric().fit(ROWS))
     model(ROWS).square().sum().backward()
