@@ -48,3 +48,8 @@ def test_a_warning_names_the_line_that_called(fitted):
         calls += [partial(fitted.partial_fit, FRAME, ABSURD), partial(ResTTRegressor(random_state=0).fit, X, ABSURD)]
         calls.append(partial(cross_val_score, ResTTRegressor(random_state=0), X, ABSURD, cv=2))
     assert [files_of(call) for call in calls] == [{__file__}] * len(calls)
+
+
+def test_an_unstable_sigma2_of_an_estimator_warns_at_the_line_that_fits():
+    wide = np.random.default_rng(0).random((9, 100))
+    assert files_of(partial(ResTTNetRegressor(sigma2=9.0, epochs=1).fit, wide, wide[:, 0])) == {__file__}

@@ -85,6 +85,16 @@ def test_errors_do_not_depend_on_the_unit_of_y():
         np.testing.assert_allclose(ours.probability, theirs.probability, atol=0.01)
 
 
+def test_an_output_of_one_value_has_no_share_and_leaves_those_of_the_others():
+    x = np.random.default_rng(0).standard_normal((40, 2))
+    model = ResTTRegressor(effort="quick", random_state=0).fit(x, np.column_stack([x[:, 0], np.full(40, 7.0)]))
+    found = variance_shares(model, terms=[0])
+    assert found.of_terms[0] == pytest.approx([1.0, 0.0], abs=0.05)
+    assert found.term_errors.probability.tolist() == [[1.0, 0.0]]
+    assert found.term_errors.std[0, 0] > 0
+    assert found.term_errors.std[0, 1] == 0
+
+
 def test_a_term_that_is_the_same_in_all_rows_has_no_share_of_its_own():
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.standard_normal(40), *[np.tile([-1.0, 1.0], 20)] * 2])  # of which the product is 1

@@ -29,7 +29,7 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Give a warning that names the line of the user's code which called this package, perhaps through another."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _PASSED:
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _PASSED:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

@@ -60,6 +60,8 @@ class _InitSignature:
     """The signature of ``__init__``, which a ``__new__`` that takes anything would hide."""
 
     def __get__(self, instance: Any, owner: type) -> Signature:
+        if instance is not None:  # called, it predicts
+            raise AttributeError("__signature__")
         found = signature(owner.__init__)  # type: ignore[misc]
         return found.replace(parameters=[*found.parameters.values()][1:], return_annotation=Signature.empty)
 
@@ -157,14 +159,14 @@ def warn_of_odd_rows(given: Examples, categorical: Collection[int]) -> None:
     if total < columns + 1 <= len(given):
         warn_caller(
             f"sample_weight sums to {total:.3g} over {len(given)} rows of {columns} columns: the weights say that "
-            "there are fewer rows than columns; multiply them so that their mean is 1",
+            "there are fewer rows than columns; multiply them so that their mean is 1"
         )
     copies = len(given) - len(np.unique(_contents(given, categorical)))
     # Where values of the columns and of y make few different rows, copies are no accident.
     if 2 * copies > len(given) and math.prod(len(np.unique(c)) for c in _columns(given, categorical)) > len(given):
         warn_caller(
             f"{copies} of {len(given)} rows are exact copies, in X and y, of others; a copy counts as a row seen "
-            "twice: drop duplicates unless each was observed",
+            "twice: drop duplicates unless each was observed"
         )
 
 

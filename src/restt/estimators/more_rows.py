@@ -152,7 +152,5 @@ def _plausible(targets: np.ndarray, seen: FitRows) -> np.ndarray:  # (K,)
     low, high = ordinary_range(seen.targets, seen.weights)
     kept = np.flatnonzero(((low <= targets) & (targets <= high)).all(axis=1))
     if len(kept) < len(targets):
-        warn_caller(
-            f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others",
-        )
+        warn_caller(f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others")
     return kept

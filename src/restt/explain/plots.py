@@ -17,7 +17,6 @@ NOTHING = "#bbbbbb"  # what is not distinguishable from nothing
 DEVIATIONS = 2.0  # posterior standard deviations within which a value is not
 BARS = 12  # columns shown; the rest are summed, or left to the tables
 LINE = {"color": NEUTRAL, "linewidth": 0.8}  # of 0, or of a base
-DOTS = {"s": 8, "linewidths": 0}  # of rows, of which there are many
 
 
 def _start(explanation: Any, output: int, axes: Any, width: float = 6.0, height: float = 4.0) -> tuple[int, Any]:
@@ -79,13 +78,13 @@ def beeswarm(local: Any, output: int = 0, axes: Any = None) -> Any:
         # Neighbours in value are spread apart in turn, so that equal values form a band as wide as they are many.
         offsets = np.empty(len(ordered))
         offsets[ordered] = place + 0.3 * np.sin(2.4 * np.arange(len(ordered)))
-        known = ~grey[:, n]
-        axes.scatter(values[~known, n], offsets[~known], color=NOTHING, **DOTS)
+        known, dots = ~grey[:, n], {"s": 8, "linewidths": 0}
+        axes.scatter(values[~known, n], offsets[~known], color=NOTHING, **dots)
         ranks = np.full(len(ordered), 0.5)
         if local.data is not None:
             ranks = rankdata(_placed(local.data[:, n])[0], "dense", nan_policy="omit") - 1
             ranks = ranks / max(1.0, np.nan_to_num(ranks).max())
-        axes.scatter(values[known, n], offsets[known], c=ranks[known], cmap="coolwarm", vmin=0.0, vmax=1.0, **DOTS)
+        axes.scatter(values[known, n], offsets[known], c=ranks[known], cmap="coolwarm", vmin=0.0, vmax=1.0, **dots)
     axes.axvline(0, **LINE)
     _rows_of(axes, [local.names[n] for n in ranked])
     axes.set_xlabel(f"{local.method} for {local.measured(o)}")

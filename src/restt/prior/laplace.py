@@ -196,9 +196,10 @@ class LogitPosterior:
             own, beside, width = tensors[f"moment.{n}"], tensors[f"beside.{n}"], site.width if site.knots else 0
             if mean.shape != (site.width,) or own.shape != (width,) or beside.shape != (max(width - 1, 0),):
                 raise ValueError(f"column {n} has states of shapes {tuple(mean.shape)} and {tuple(own.shape)}")
-            moments.append(
-                torch.diag(own) + torch.diag(beside, 1) + torch.diag(beside, -1) if width else torch.diag(own)
-            )
+            moment = torch.diag(own)
+            if width:
+                moment += torch.diag(beside, 1) + torch.diag(beside, -1)
+            moments.append(moment)
         kernel = Kernel(sites, means, moments, 1 if classes == 2 else classes)
         shapes = {"factors": (members,), "weights": (members,), "table": (rows, len(sites)), "row_weights": (rows,)}
         for name, shape in shapes.items():

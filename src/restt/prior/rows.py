@@ -79,7 +79,7 @@ def drop_implausible_targets(targets: np.ndarray, weights: np.ndarray) -> np.nda
         worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
         warn_caller(
             f"{int((~keep).sum())} row(s) are left out of the fit: their y, such as {worst:g}, is more than "
-            f"{_IMPLAUSIBLE:g} times the width of the middle nine tenths away from the median",
+            f"{_IMPLAUSIBLE:g} times the width of the middle nine tenths away from the median"
         )
     return keep
 
