@@ -48,12 +48,12 @@ from restt import ResTTRegressor
 from restt._common.provenance import provenance
 
 PICTURE = ROOT / "docs/images/error-time.png"
-# What is drawn: results file, and the panel's title.
+# The results file of each panel, and its title.
 RECORDS = {
     "error-time.json": "eight tables of this project's data",
     "error-time-drawn.json": "60 tables drawn from R's packages",
 }
-# What is drawn, and the package that its version is of; those of scikit-learn and restt are in every provenance.
+# The package whose version is recorded with a model; those of scikit-learn and restt are in every provenance.
 PACKAGES = {"LightGBM": "lightgbm", "CatBoost": "catboost", "EBM": "interpret-core", "TabPFN v2": "tabpfn"}
 TABPFN, TABPFN_TEST_ROWS = "TabPFN v2", 1000
 

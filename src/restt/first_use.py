@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from restt._common.devices import read_device
-from restt._common.errors import check_choice
+from restt._common.errors import check_choice, warn_caller
 from restt.chain.cpu import build
 from restt.chain.precision import PRECISIONS
 
@@ -50,7 +49,7 @@ def warm_up(device: str | torch.device = "auto", precisions: tuple[str, ...] = (
         from restt.chain.cuda.contraction import triton_problem
 
         if (problem := triton_problem()) is not None:
-            warnings.warn(f"no GPU kernels were compiled: {problem}", RuntimeWarning, stacklevel=2)
+            warn_caller(f"no GPU kernels were compiled: {problem}", RuntimeWarning)
             return seconds
         seconds["kernels"] = _timed(lambda: compile_ahead(place, precisions))
         seconds["training"] = _timed(lambda: _train(place))

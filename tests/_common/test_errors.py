@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import warnings
+from functools import partial
+
 import pytest
 
-from restt._common.errors import check_file, check_folder, check_new_file, square_side
+from restt._common.errors import check_file, check_folder, check_new_file, square_side, warn_caller
 
 
 @pytest.fixture
@@ -56,3 +59,25 @@ def test_the_side_of_a_square(side):
 def test_other_numbers_are_no_squares(places):
     with pytest.raises(ValueError, match=rf"pixels must form a square \(such as 784 for 28×28\), got {places}$"):
         square_side("pixels", places)
+
+
+def calling(name, called):
+    """A function of a module of this name that calls another one."""
+    module = {"__name__": name, "called": called}
+    exec(compile("def call():\n    called()\n", f"{name}.py", "exec"), module)
+    return module["call"]
+
+
+@pytest.mark.parametrize("user", ["__main__", "torch_user.fits", "restt_app.cli", "sklearnex"])
+def test_a_warning_names_the_user_and_not_the_packages_between(user):
+    call = partial(warn_caller, "odd")
+    for name in ("restt.prior.rows", "restt.estimators", "sklearn.pipeline", "joblib", "torch.utils", user):
+        call = calling(name, call)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        call()
+    assert [one.filename for one in seen] == [f"{user}.py"]
+
+
+def test_code_of_no_module_may_be_warned():
+    calling(None, partial(warn_caller, "odd"))()

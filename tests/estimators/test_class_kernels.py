@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,16 @@ import torch
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from restt.estimators.class_kernels import Kernels, Searched, class_modes, principal_axes
+from restt.estimators import class_kernels
+from restt.estimators.class_kernels import (
+    Kernels,
+    Searched,
+    _principal,
+    _standardised,
+    class_modes,
+    learn,
+    principal_axes,
+)
 from restt.estimators.class_rows import ClassRows, ClassSettings
 from restt.prior import Settings
 from restt.prior.rounding import train_values
@@ -51,6 +61,9 @@ def test_a_mode_is_where_the_posterior_is_flat(fitted):
     covariance = posterior.process.covariance(rows.codes).numpy()
     size = covariance.diagonal().mean() - covariance.mean()
     logits = posterior.mean(rows.codes).numpy() + solved.constant
+    (mode,) = solved.modes
+    assert (mode.weight, mode.factor) == (1.0, pytest.approx(16 / size))
+    assert mode.logits == pytest.approx(logits, abs=1e-4 * logits.std())
     residuals = rows.weights[:, None] * (np.eye(rows.classes)[rows.labels] - softmax(logits, axis=1))
     expected = covariance @ residuals * 16 / size + solved.constant
     assert logits == pytest.approx(expected, abs=0.01 * logits.std())
@@ -146,3 +159,137 @@ def test_columns_count_the_same_in_fixed_kernels(fitted):
     corners.share.zero_()
     effects = candidates.processes["linear"].covariance(corners)[0]
     assert float(effects[0] - effects[1] - effects[2] + effects[3]) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, 4, 6])
+def test_principal_axes_of_few_dimensions_are_as_many(rank):
+    """At most half as many as rows: solved of the rows that the others follow from."""
+    matrix = (
+        torch.from_numpy(np.cov(np.random.default_rng(0).standard_normal((6, rank + 1)))) if rank else torch.zeros(6, 6)
+    )
+    squares, directions = _principal(matrix.double())
+    assert len(squares) == (rank if rank in (1, 3) else 6)
+    assert squares.tolist() == pytest.approx(torch.linalg.eigvalsh(matrix.double())[-len(squares) :].tolist(), abs=1e-9)
+    axes = (matrix.double() @ directions)[:, -rank:] if rank else torch.zeros(6, 1).double()
+    torch.testing.assert_close(axes @ axes.T, matrix.double(), rtol=0, atol=1e-9)
+    torch.testing.assert_close(axes.T @ axes, squares[-rank:].diag() if rank else axes.T @ axes, rtol=0, atol=1e-9)
+
+
+def test_axes_are_fewer_the_more_searches_rows_and_classes(fitted):
+    rows, process = fitted[0], fitted[1].processes["gaussian"]
+    own = replace(SETTINGS, fewest_axes=3, mode_work=60 * 4 * 5.0)
+    counts = [principal_axes(replace(rows, settings=own), process, searches).values.shape[1] for searches in (1, 4, 7)]
+    assert counts == ([20, 5, 3] if rows.classes == 2 else [10, 3, 3])
+
+
+def test_classes_as_numbers_have_mean_0_and_variance_1(fitted):
+    rows = fitted[0]
+    found, shares = _standardised(rows).numpy(), rows.weights / rows.weights.sum()
+    assert found.shape == (60, 1 if rows.classes == 2 else 3)
+    assert shares @ found == pytest.approx(0.0, abs=1e-12)
+    assert shares @ found**2 == pytest.approx(1.0)
+    assert (found[:, -1] > 0).tolist() == (rows.labels == rows.classes - 1).tolist()
+    alone = replace(rows, weights=(rows.labels == 0).astype(float), shares=np.zeros(3))
+    assert np.isfinite(_standardised(alone).numpy()).all()  # classes without weight have no variance
+
+
+def test_hyper_parameters_are_learned_where_time_and_rows_are_left(fitted, monkeypatch):
+    rows, (process, *_) = fitted[0], fitted[1].processes.values()
+    monkeypatch.setattr(class_kernels, "learn", lambda rows, *others: [process] * 4)
+    others = ["linear", "additive", "gaussian"]
+    work = 60 * 60 * 3.0
+    for change, expected in (
+        ({"fewest_learned": rows.learned}, [*others, "process"]),
+        ({"fewest_learned": 61, "learning_pairs": 4 * 60.0**2}, [*others, "process"]),  # all rows
+        ({"fewest_learned": 61, "learning_pairs": 4 * 59.0**2}, others),
+        ({"fewest_rows": 61}, others),
+        ({"kernel_work": work}, [*others, "process"]),
+        ({"kernel_work": work - 1}, ["linear"]),
+    ):
+        found = Kernels.learned(replace(rows, settings=replace(SETTINGS, **change)), Settings())
+        assert list(found.processes) == expected
+        assert len(found.by_fold) == 3 * ("process" in expected)
+    assert found.processes["linear"].kernel.layout.outputs == {2: 1, 3: 3}[rows.classes]
+    few = Kernels.learned(replace(rows, settings=replace(SETTINGS, fewest_rows=61)), Settings())
+    assert few.searches() == []
+    assert few.held_out([]).shape == (0, 60, rows.classes)
+    assert few.relevance.tolist() == [0.0] * 3
+
+
+def test_every_fold_learns_on_its_first_rows_and_all_rows_on_theirs(monkeypatch):
+    rows = some_rows(2)
+    rows = replace(rows, weights=np.where(np.arange(60) < 5, 0.0, 1.0), settings=replace(SETTINGS, learning_pairs=4e2))
+    seen = []
+
+    def climbed(objective, theta, steps):
+        seen.append((len(objective.data.weights), steps))
+        return theta
+
+    monkeypatch.setattr(class_kernels, "climb", climbed)
+    kernel = class_kernels.Kernel.measured(rows.sites, rows.codes, torch.from_numpy(rows.weights), 1)
+    assert len(learn(rows, kernel, Settings())) == 4
+    starts = len(seen) - 4
+    assert seen == [(10, SETTINGS.first_iterations)] * starts + [(10, SETTINGS.iterations)] * 4
+
+
+def test_a_search_begun_from_folds_ends_where_one_of_all_rows_does():
+    """Two folds, whose hyper-parameters are learned apart from those of all rows."""
+    rows = some_rows(3)
+    rows = replace(rows, folds=np.where(rows.folds == 2, -1, rows.folds), settings=EXACT)
+    candidates = Kernels.learned(rows, Settings())
+    assert [len(candidates.by_fold), len(candidates.searches())] == [2, 5]
+    shares = np.full(len(candidates.names), 1 / len(candidates.names))
+    found = candidates.solve(shares, [search() for search in candidates.searches()])
+    for one, other in zip(found.modes, candidates.solve(shares).modes, strict=True):
+        assert one.logits == pytest.approx(other.logits, abs=1e-2)
+
+
+def test_effects_are_cut_to_the_bond_that_is_allowed(fitted):
+    rows, candidates = fitted
+    solved = candidates.solve(np.eye(len(candidates.names))[candidates.names.index("additive, factor 16")])
+    for largest in (1, 2, 3):
+        cores = solved.additive_cores(ORDER, largest)
+        assert [core.shape[2] for core in cores] == [
+            min(largest, rows.classes),
+            min(largest, rows.classes),
+            rows.classes,
+        ]
+    (alone,) = solved.additive_cores(ORDER[1:2], 1)
+    torch.testing.assert_close(alone[0], solved.effects[0] + torch.from_numpy(solved.constant))
+
+
+def test_error_bars_are_those_of_the_kernels_and_of_the_shares_of_the_classes(fitted):
+    candidates = fitted[1]
+    solved = candidates.solve(np.eye(len(candidates.names))[1])
+    assert [one.name for one in solved.posterior(0.0).components] == [solved.modes[0].process.component.name]
+    with_shares = solved.posterior(0.25)
+    assert [one.name for one in with_shares.components][1:] == ["shares"]
+    assert with_shares.weights.tolist() == pytest.approx([0.8, 0.2])
+    assert with_shares.factors[1] == 1.0
+    assert candidates.solve(np.zeros(len(candidates.names))).posterior(1.0) is None
+    assert replace(solved, rows=replace(solved.rows, shares=np.zeros(1))).posterior(1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("errors", "largest", "patient", "tried"),
+    [
+        ([0.03], 40, True, [8]),
+        ([9.0, 9.0, 9.0], 40, True, [8, 20, 40]),
+        ([9.0, 9.0], 20, True, [8, 20]),
+        ([0.48, 0.12, 9.0], 40, False, [8, 20, 40]),
+        ([0.49], 40, False, [8]),
+        ([0.48, 0.13], 40, False, [8, 20]),
+        ([0.1], 5, False, [5]),
+    ],
+)
+def test_larger_bonds_are_tried_while_they_may_do(fitted, monkeypatch, errors, largest, patient, tried):
+    """A bond of the next size has seldom less than a quarter of the error; the tolerance is 0.03."""
+    solved, bonds, left = fitted[1].solve(np.eye(len(fitted[1].names))[-1]), [], iter(errors)
+
+    def rounded(coefficients, factors, moments, bond, tolerance, sample):
+        bonds.append(bond)
+        return [], SimpleNamespace(distance=next(left))
+
+    monkeypatch.setattr(class_kernels, "round_products", rounded)
+    assert solved.product_cores(ORDER, largest, patient) == ([], errors[-1])
+    assert bonds == tried

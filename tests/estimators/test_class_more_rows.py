@@ -15,8 +15,9 @@ from sklearn.metrics import log_loss
 
 import restt
 from restt import DiagonalTT, ResTTClassifier
-from restt.estimators.class_more_rows import probability_of
+from restt.estimators.class_more_rows import _in_order, probability_of
 from restt.estimators.class_rows import ClassSettings
+from restt.estimators.columns import Column
 from restt.estimators.more_rows import ScalesWarning
 from restt.prior.sites import rows_of
 
@@ -160,3 +161,25 @@ def test_names_what_does_not_fit(fitted, tmp_path):
         loaded.partial_fit(x, y)
     pickled = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_allclose(pickled.partial_fit(x, y).predict_proba(x), more(fitted, x, y).predict_proba(x))
+
+
+def test_later_levels_are_sorted_after_those_of_the_first_fit():
+    first, numbers = Column("k", ("m", "b")), Column("n")
+    assert _in_order(first, replace(first, levels=("m", "b", "z", "a"))).levels == ("m", "b", "a", "z")
+    assert _in_order(numbers, numbers) is numbers
+    assert _in_order(first, numbers) is numbers
+    assert _in_order(numbers, first) is first
+
+
+def test_rows_are_kept_only_for_trains_with_a_share(fitted):
+    """What conditioning on more rows needs of an average."""
+    average = fitted._average
+    assert len(average.kernels.rows) == 1
+    assert average.kernels.by_fold == ()
+    modules = {(0.1, 0): "train"}
+    trains = replace(average.trains, rows=average.kernels.rows.first(1), modules=modules, logits={(0.1, 0): "logits"})
+    for weights, kept in (([0.5, 0.5, 0.0], {}), ([0.5, 0.0, 0.5], modules), ([0.0, 0.0, 1.0], modules)):
+        found = replace(
+            average, trains=trains, names=("a", "b", "c"), penalties=(0.1,), weights=np.array(weights)
+        ).kept()
+        assert (found.trains.modules, found.trains.logits) == (kept, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -9,6 +11,9 @@ from sklearn.metrics import log_loss
 
 from restt.estimators import ResTTClassifier
 from restt.estimators.class_rows import ClassSettings, pieces, stratified_folds
+from tests.estimators.class_problems import class_rows
+
+TWENTY = class_rows(np.random.default_rng(0).random((20, 1)), np.arange(20) % 2, [], ClassSettings())
 
 
 def few_cells(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,3 +87,87 @@ def test_best_is_twice_the_rows_and_steps_of_auto():
 def test_one_row_is_certain():
     model = ResTTClassifier(random_state=0).fit(np.array([[1.0, 2.0, 3.0]]), [7])
     assert model.predict_proba(np.zeros((2, 3))).tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize(
+    ("effort", "rows", "folds", "learned", "inducing"),
+    [
+        ("quick", 2000, 2, 173, 429),
+        ("quick", 900, 3, 150, 399),
+        ("quick", 5001, 1, 300, 565),
+        ("auto", 1000, 5, 330, 999),
+        ("auto", 1250, 4, 361, 1046),
+        ("auto", 4999, 2, 466, 1189),
+        ("auto", 5000, 1, 808, 1565),
+        ("best", 1000, 5, 660, 1999),
+        ("best", 20_000, 1, 1616, 3130),
+    ],
+)
+def test_more_rows_have_fewer_folds_which_learn_on_more(effort, rows, folds, learned, inducing):
+    own = replace(TWENTY, settings=ClassSettings.of_effort(effort))
+    dealt = stratified_folds(np.arange(rows) % 2, own.settings.folds, own.settings.judged_rows)
+    own = replace(own, folds=dealt)
+    assert len(own.parts) == folds
+    assert own.searches == (1 if folds == 1 else folds + 1)
+    assert own.learned == learned
+    assert int(own.settings.inducing_rows / own.searches**0.25) == inducing
+
+
+def test_quick_has_fewer_candidates_and_steps():
+    quick = ClassSettings.of_effort("quick")
+    assert (quick.first_iterations, quick.iterations, quick.train_steps) == (3, 8, 150)
+    assert [1 / penalty for penalty in quick.penalties] == [8, 256]
+    assert (quick.train_penalties, quick.most_rows) == ((0.001,), 2000)
+
+
+def test_many_columns_leave_time_for_fewer_rows():
+    """Rows · columns of a search, not pairs of rows, are then what takes the time."""
+    for columns, expected in ((1, 330), (27, 330), (28, 327), (300, 100)):
+        assert replace(TWENTY, sites=TWENTY.sites * columns).learned == expected
+
+
+def test_models_are_judged_where_two_classes_have_rows_enough():
+    for counts, judged in (([8, 2], True), ([8, 2, 1], True), ([7, 2, 1], False), ([19, 1], False), ([19], False)):
+        labels = np.repeat(np.arange(len(counts)), counts)
+        assert replace(TWENTY, labels=labels).is_judged == judged
+
+
+def test_the_first_rows_have_folds_of_their_own():
+    assert TWENTY.first(20) is TWENTY
+    few = TWENTY.first(19)
+    for name in ("table", "labels", "weights"):
+        assert np.array_equal(getattr(few, name), getattr(TWENTY, name)[:19], equal_nan=True)
+    assert few.folds.tolist() == stratified_folds(TWENTY.labels[:19], 5, 1000).tolist()
+    assert len(few.codes.code) == 19
+
+
+def test_logits_of_a_row_are_those_of_its_fold_or_their_mean():
+    rows = replace(TWENTY, folds=np.r_[np.arange(18) % 2, -1, -1])
+    logits = np.random.default_rng(0).random((3, 2, 20, 2))
+    found = rows.held_out(logits)
+    for row in range(18):
+        assert found[:, row].tolist() == logits[:, row % 2, row].tolist()
+    np.testing.assert_allclose(found[:, 18:], logits[..., 18:, :].mean(1))
+
+
+def test_a_site_varies_where_it_has_more_than_one_value_or_some_are_missing():
+    table = np.array([[1.0, 1.0, np.nan, np.nan, 2.0], [1.0, 2.0, np.nan, 1.0, np.nan]])
+    assert replace(TWENTY, table=table).varying == (1, 3, 4)
+
+
+def test_straight_lines_have_knots_at_their_ends_alone():
+    table, labels = np.random.default_rng(0).random((30, 2)), np.arange(30) % 2
+    for work, knots in ((30 * 30 * 2.0, 30), (30 * 30 * 2.0 - 1, 2)):
+        sites = class_rows(table, labels, [], ClassSettings(kernel_work=work)).sites
+        assert [len(site.knots) for site in sites] == [knots] * 2
+
+
+def test_equal_rows_that_mostly_disagree_are_shared_out():
+    """More than a tenth of the weight of those that are not alone; a row of weight 2 is not alone."""
+    ten = np.r_[1.0, 1.0, np.arange(2.0, 11.0)][:, None]
+    assert pieces(ten, np.r_[1.0, 1.0, np.full(9, 2.0)], 5).tolist() == [1] * 11
+    assert pieces(ten, np.r_[1.0, 1.0, np.full(8, 2.0), 1.9], 5).tolist() == [1, 1, *[2] * 8, 1]
+    table = np.array([[1.0], [1.0], [2.0], [3.0]])
+    for beside, expected in ((18.0, [1, 1, 1, 1]), (17.9, [1, 1, 5, 1])):
+        assert pieces(table, np.array([1.0, 1.0, beside, 1.0]), 5).tolist() == expected
+    assert pieces(table, np.array([2.5, 0.5, 2.0, 1.9]), 5).tolist() == [2, 1, 2, 1]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from restt import ResTT
+from restt.estimators import class_trains
 from restt.estimators.class_rows import ClassRows, ClassSettings
 from restt.estimators.class_trains import Trains, cores_over_states, line_matrices, line_vectors
 from restt.estimators.settings import settle
@@ -109,3 +110,36 @@ def test_folds_that_come_first_have_rows_enough_and_the_others_follow_alone(rows
     alone = replace(few, settings=replace(few.settings, train_penalties=(0.01,)))
     assert found == pytest.approx(held_out_logits(alone), abs=1e-9)
     assert len(trains.refined(0.01, few)) == 5
+
+
+@pytest.mark.parametrize("rows", [2], indirect=True)
+def test_steps_and_runs_by_the_number_of_rows(rows, monkeypatch):
+    """Whole tables up to the rows of a step; else batches, in passes over all rows."""
+    seen = []
+    monkeypatch.setattr(class_trains, "_train", lambda *given: seen.append(given[5:8]))
+    own = replace(rows.settings, step_rows=80, train_steps=7, refining_steps=9, batch=16, many_steps=20, most_epochs=4)
+    for step_rows, trained, runs, refined in (
+        (80, (7, None), 5, (9, None)),
+        (79, (7, 79), 4, (4, 16)),
+        (20, (2, 20), 1, (4, 16)),
+        (3, (1, 3), 1, (4, 16)),
+    ):
+        trains = Trains(replace(rows, settings=replace(own, step_rows=step_rows)), DEVICE, 0)
+        trains.fit([0.1], range(5))
+        assert len(trains.refined(0.1, trains.rows)) == runs
+        assert seen[-2:] == [(own.rate, *trained), (own.refining_rate, *refined)]
+    for many_steps, epochs in ((15, 3), (14, 2), (4, 1), (1, 1)):  # of 80 rows five batches
+        trains = replace(trains, rows=replace(rows, settings=replace(own, step_rows=3, many_steps=many_steps)))
+        trains.refined(0.1, trains.rows)
+        assert seen[-1][1:] == (epochs, 16)
+    before = len(seen)
+    trains.fit([], range(5))
+    assert len(seen) == before
+    assert trains.held_out([], 5).shape == (0, 80, 2)
+
+
+@pytest.mark.parametrize("rows", [2], indirect=True)
+def test_few_folds_with_rows_enough_come_first(rows):
+    """16 rows in each of five folds."""
+    for needed, raced in ((1, 1), (16, 1), (17, 2), (80, 5), (81, 5)):
+        assert Trains(replace(rows, settings=replace(rows.settings, raced_rows=needed)), DEVICE, 0).raced == raced

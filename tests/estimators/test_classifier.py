@@ -167,3 +167,20 @@ def test_labels_start_from_their_shares():
     np.testing.assert_allclose(softmax(labels.initial_bias().numpy()), [0.25, 0.75])
     with pytest.raises(ValueError, match=r"y has the class 'z' in row 1"):
         class_numbers(np.array(["a", "z"]), np.array(["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "held", "kept"),
+    [
+        ([4, 4], 2, True),
+        ([4, 4], 6, True),
+        ([4, 4], 1, False),
+        ([4, 4], 7, False),
+        ([7, 1], 3, False),
+        ([6, 2], 3, True),
+    ],
+)
+def test_held_out_rows_have_the_shares_of_the_classes_where_there_are_enough(counts, held, kept):
+    """Two rows of each class, and a row of each on either side."""
+    y = np.repeat([0, 1], counts)
+    assert (ResTTNetClassifier()._split_labels(y, held) is y) == kept

@@ -1,6 +1,7 @@
 """What closed-form estimators refuse, how long they take, and what they report."""
 
 import dataclasses
+import inspect
 import json
 import warnings
 from collections.abc import Collection
@@ -30,6 +31,18 @@ def test_a_parameter_of_training_is_refused_with_the_name_of_the_trained_estimat
         with pytest.raises(TypeError, match=expected):
             kind().set_params(**{name: 1})
     assert set(TRAINING) == set(trained().get_params()) - set(own)
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_signatures_are_those_of_the_parameters_and_of_a_prediction(kind):
+    class Own(kind):
+        def __init__(self, *, own=1):
+            super().__init__()
+            self.own = own
+
+    assert sorted(inspect.signature(kind).parameters) == sorted(kind().get_params(deep=False))
+    assert str(inspect.signature(Own)) == "(*, own=1)"
+    assert list(inspect.signature(kind()).parameters) == ["X"]  # of a call
 
 
 @pytest.mark.parametrize(("kind", "trained"), PAIRS)
@@ -135,3 +148,18 @@ def test_a_report_in_a_notebook_is_escaped():
         "<table><tr><th>members</th><td>&lt;b&gt; 1</td></tr></table>"
     )
     assert str(FitReport()) == ""
+
+
+def test_a_bond_may_be_as_large_as_the_table_is_long(numbers):
+    given = ResTTRegressor(bond_dim=60)._read_rows(*numbers, None)
+    assert len(given) == 60
+
+
+def test_weights_of_0_are_no_rows(numbers):
+    x, y = numbers
+    weights = np.arange(60.0) % 3
+    given = ResTTRegressor()._read_rows(x, y, weights)
+    np.testing.assert_array_equal(given.table.all_numbers(), x[weights > 0])
+    assert given.y.tolist() == y[weights > 0].tolist()
+    assert given.weights.tolist() == weights[weights > 0].tolist()
+    assert given.encoding_work == 40 * 3 * 100.0

@@ -94,6 +94,7 @@ def test_several_outputs_one_of_them_constant(several):
     assert found.cdf(both)[:, 1].tolist() == [1.0] * 7
     assert (found.cdf(0.999 * both)[:, 1] == 0).all()
     assert (found.log_density(both)[:, 1] == np.inf).all()
+    assert (found.log_density(0.999 * both)[:, 1] == -np.inf).all()
     # -y is the mirror image of y.
     np.testing.assert_allclose(found.cdf(both)[:, 2], 1 - found.cdf(both)[:, 0], atol=1e-3)
     np.testing.assert_allclose(found.cdf(found.quantile(0.3))[:, [0, 2]], 0.3, rtol=1e-6)

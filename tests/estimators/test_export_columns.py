@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 import restt
-from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, export
+from restt.estimators.columns import Column
 from tests.estimators.conftest import QUICK, short_fits
 
 SHORT = {**QUICK, "epochs": 3}
@@ -208,3 +209,43 @@ def test_refused_clearly(raw, tmp_path):
     with pytest.raises(ValueError, match="column 'wheels' has levels of text beside numbers"):
         both.export(tmp_path / "m.onnx")
     assert both.export(tmp_path / "m.onnx", inputs="numbers").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a", "b"], None),
+        (["a", ""], "'' names no single column"),
+        (["a", "b", "a"], "'a' names no single column"),
+        (["a", "label"], "'label' is the name of an output"),
+    ],
+)
+def test_columns_of_a_graph_have_names_of_their_own(names, told):
+    if told is None:
+        export._check_names(names, {"output", "label"})
+    else:
+        with pytest.raises(ValueError, match=told):
+            export._check_names(names, {"output", "label"})
+
+
+def test_metadata_says_what_becomes_of_values_that_the_fit_had_not_seen():
+    for missing, averages, told in ((True, True, "learned"), (False, True, "average"), (False, False, "refused")):
+        found = export._described("n", Column("n", missing=missing, averages_missing=averages))
+        assert found == {"name": "n", "kind": "number", "missing": told}
+    for other, told in ((None, "refused"), (True, "other"), (False, "average")):
+        found = export._described("k", Column("k", ("x", "y"), other=other))
+        assert (found["kind"], found["levels"], found["unseen"]) == ("category", ["x", "y"], told)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_metadata_of_a_closed_form_model_names_the_power_and_the_coverage(tmp_path):
+    x = np.random.default_rng(0).random((40, 2))
+    model = ResTTRegressor(random_state=0).fit(x, np.exp(3 * x))
+    notes = session_of(model.export(tmp_path / "m.onnx", coverage=0.5)).get_modelmeta().custom_metadata_map
+    scale = json.loads(notes["target"])
+    assert scale == {"scale": "power", "power": model.target_.model.power.tolist(), "outputs": 2}
+    assert (notes["inputs"], json.loads(notes["coverage"]), json.loads(notes["feature_names"])) == (
+        "numbers",
+        0.5,
+        None,
+    )

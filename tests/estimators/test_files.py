@@ -304,6 +304,11 @@ FORGED_BEFORE = [
     ((*CONFIG, "theta"), None),
     ((*CONFIG, "reach", "low"), [0.0, 0.0, 0.0]),
     ((*TENSORS, "weights"), files._packed(torch.ones(1))),
+    ((*TENSORS, "numbers"), files._packed(torch.zeros(0, 3))),
+    ((*CONFIG, "reach", "low"), [1e9]),  # above high
+    ((*CONFIG, "reach", "low"), 0.0),
+    ((*CONFIG, "reach", "below"), [0.0]),
+    ((*CONFIG, "reach", "above"), [-1.0]),
 ]
 
 

@@ -7,7 +7,6 @@ import warnings
 import joblib
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import torch
 from scipy import sparse
@@ -42,14 +41,19 @@ def test_every_kind_of_table_gives_the_same_model(numbers):
         np.asfortranarray(x),
         x.astype(object),
         pd.DataFrame(x, columns=names),
-        pl.DataFrame(x, schema=names),
         sparse.csr_array(x),
         sparse.coo_matrix(x),
     ):
         np.testing.assert_array_equal(ResTTNetRegressor(**QUICK).fit(table, y).predict(table), want)
 
 
-def test_pandas_and_polars_agree_on_a_mixed_table(mixed):
+def test_polars_gives_the_model_of_pandas(numbers, mixed):
+    pl = pytest.importorskip("polars")
+    x, y = numbers
+    plain = pl.DataFrame(x, schema=["a", "b", "c"])
+    np.testing.assert_array_equal(
+        ResTTNetRegressor(**QUICK).fit(plain, y).predict(plain), ResTTNetRegressor(**QUICK).fit(x, y).predict(x)
+    )
     frame, y = mixed
     other = pl.DataFrame({name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame})
     want = ResTTNetRegressor(**QUICK).fit(frame, y)
@@ -216,8 +220,34 @@ def test_fit_epochs_streams_and_can_be_left(numbers):
         if record.epoch == 7:
             break
     assert model.n_iter_ == 7
-    with pytest.raises(TypeError, match=r"validation must be \(X, y\)"):
-        model.fit_epochs(x, y, validation=x)
+    for wrong in (x, (x,), (x, y, y, y), "xy"):
+        with pytest.raises(TypeError, match=r"validation must be \(X, y\)"):
+            model.fit_epochs(x, y, validation=wrong)
+
+
+def test_held_out_rows_may_weigh(numbers):
+    x, y = numbers
+    weights = np.r_[np.ones(10), np.zeros(10)]
+    given, fewer = (
+        next(iter(ResTTNetRegressor(**QUICK).fit_epochs(x[:40], y[:40], validation=held))).validation["loss"]
+        for held in ((x[40:], y[40:], weights), (x[40:50], y[40:50]))
+    )
+    assert given == pytest.approx(fewer)
+
+
+def test_rows_held_out_for_early_stopping_are_a_share_but_neither_none_nor_all(numbers):
+    x, y = numbers
+    for rows, fraction, held in ((60, 0.2, 12), (60, 0.001, 1), (3, 0.99, 2), (2, 0.5, 1)):
+        model = ResTTNetRegressor(**QUICK, early_stopping=True, validation_fraction=fraction)
+        given = model._read_examples(x[:rows], y[:rows], None, reset=True)
+        kept, out = model._split(given, None, 3)
+        assert (len(kept), len(out)) == (rows - held, held)
+        assert sorted([*kept.y, *out.y]) == sorted(y[:rows])
+        assert model._split(given, None, None) == (given, None)
+        assert model._split(given, out, 3) == (given, out)
+        assert model.set_params(early_stopping=False)._split(given, None, 3) == (given, None)
+    with pytest.raises(ValueError, match="needs at least 2 rows, got n_samples=1"):
+        ResTTNetRegressor(early_stopping=True).fit(x[:1], y[:1])
 
 
 def test_checkpoint_goes_on_and_refuses_other_data(numbers, tmp_path):

@@ -13,9 +13,21 @@ import restt
 from restt import DiagonalTT, ResTTClassifier, ResTTRegressor
 from restt.estimators import files
 from restt.estimators.columns import Column
-from restt.estimators.more_rows import ScalesWarning, recoded
+from restt.estimators.more_rows import (
+    ScalesWarning,
+    _plausible,
+    added_levels,
+    check_room,
+    learned_anew,
+    may_miss,
+    recoded,
+    warn_if_unlikely,
+    with_new_levels,
+)
+from restt.estimators.tables import Table
 from restt.prior import Settings
 from restt.prior.fitting import student_precision
+from restt.prior.rows import FitRows
 from restt.prior.sites import rows_of
 
 
@@ -180,3 +192,48 @@ def test_changed_columns_are_refused(fitted):
     named = ResTTRegressor(effort="quick", random_state=0).fit(frame, y)
     with pytest.raises(ValueError, match="feature names"):
         named.partial_fit(frame.rename(columns={"a": "z"}), y)
+
+
+def test_new_categories_become_levels_up_to_a_limit():
+    """Neither those known, nor rare ones, nor what is missing; a rare state counts."""
+    column = Column("a", ("x", "y"), True, True, ("r",))
+    table = Table(np.array([["x"], ["q"], ["r"], [None], ["p"], ["q"]], dtype=object))
+    for most, levels in ((9, ("x", "y", "q", "p")), (5, ("x", "y", "q", "p")), (4, ("x", "y", "q")), (1, ("x", "y"))):
+        found = with_new_levels(column, table, 0, most)
+        assert found == replace(column, levels=levels)
+        assert added_levels([column, Column("b")], [found, Column("b")]) == [(2, len(levels) - 2), (0, 0)]
+    for fixed in (Column("n"), replace(column, rare=None)):
+        assert with_new_levels(fixed, table, 0) is fixed
+
+
+def test_columns_may_miss_values_unless_these_are_an_error():
+    columns = [
+        Column("a", missing=given, averages_missing=averages) for given in (True, False) for averages in (True, False)
+    ]
+    assert [column.missing for column in may_miss(columns)] == [True, True, True, False]
+
+
+def test_unknown_categories_of_several_batches_count_as_missing():
+    numbers = np.array([[0.0, -1.0, -1.0], [-1.0, 2.0, 1.0]])
+    columns = (Column("a", ("x",)), Column("n", missing=True), Column("b", ("x", "y"), missing=True))
+    made_columns, found = learned_anew(columns, numbers)
+    np.testing.assert_array_equal(found, [[0.0, -1.0, np.nan], [np.nan, 2.0, 1.0]])
+    assert [column.missing for column in made_columns] == [True, False, True]
+    assert numbers[1, 0] == -1.0
+
+
+def test_room_and_likelihood_have_limits():
+    check_room(60, 40, 100)
+    with pytest.raises(ValueError, match="at most 100 rows, got 41 beside the 60 it has"):
+        check_room(60, 41, 100)
+    warn_if_unlikely(1e-3)  # a warning would be an error
+    for odds, told in ((9e-4, "0.0009"), (0.0, "1e-300")):
+        with pytest.warns(ScalesWarning, match=rf"\(probability {told}\)"):
+            warn_if_unlikely(odds)
+
+
+def test_rows_of_absurd_y_are_left_out_of_a_batch():
+    seen = FitRows.of(np.zeros((20, 1)), np.arange(20.0)[:, None], np.ones(20), 0)
+    assert _plausible(np.array([[3.0], [25.0]]), seen).tolist() == [0, 1]
+    with pytest.warns(UserWarning, match=r"2 row\(s\) are left out: their y is absurdly far"):
+        assert _plausible(np.array([[1e9], [3.0], [-1e9]]), seen).tolist() == [1]

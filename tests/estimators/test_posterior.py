@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import onnxruntime
@@ -14,8 +15,11 @@ from sklearn.base import clone
 
 from restt import ResTTNetRegressor, ResTTRegressor, load
 from restt.estimators import posterior
+from restt.estimators.columns import Column
 from restt.estimators.settings import NET
 from restt.estimators.targets import Values
+from restt.explain import sobol_indices
+from restt.prior import Settings
 from tests.hasty import hasty_solvers
 
 
@@ -73,6 +77,18 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch):
         ResTTRegressor().fit(x, y)
 
 
+def test_bytes_are_those_of_numbers_states_products_and_matrices(monkeypatch):
+    """32 knots of a number and three states of a category, each beside a missing one: 60 of 120 rows are solved."""
+    columns = (Column("a"), Column("b", ("x", "y"), other=True))
+    settings = Settings(exact_rows=50, scale_rows=20)
+    widths = 33 + 4
+    need = 3 * 120 * 2 + 60 * widths + 6 * (4 * 50 + 2) * widths + 40 * 3**2 + max(4 * 20**2, 50**2 / 2)
+    for free, fits in ((8 * need, True), (8 * need - 1, False)):
+        monkeypatch.setattr(posterior, "available_memory", lambda device, free=free: free)
+        with nullcontext() if fits else pytest.raises(ValueError, match="sites of width up to 33 on 120 rows"):
+            posterior._check_fits(columns, 120, 60, settings)
+
+
 @pytest.mark.usefixtures("hasty")
 def test_a_bond_can_be_given():
     x, y, _ = product(60)
@@ -117,6 +133,20 @@ def test_importances_are_of_the_columns_that_matter(fitted):
     # Var x0 = Var x1·x2, and the product counts for both of its columns.
     np.testing.assert_allclose(found, [1 / 3, 1 / 3, 1 / 3, 0.0], atol=0.04)
     assert not hasattr(ResTTRegressor(), "feature_importances_")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_importances_of_several_outputs_are_averaged_by_the_variance_predicted():
+    x, y, _ = product(80)
+    noise = np.random.default_rng(7).standard_normal(80)  # of which little is predicted
+    model = ResTTRegressor(random_state=0).fit(x, np.column_stack([y, noise + 0.3 * x[:, 3]]))
+    indices = sobol_indices(model)
+    variance = indices.variance.numpy() / model.target_.scale**2
+    assert variance[1] < 0.7 * variance[0]
+    expected = (indices.total.numpy() * variance).sum(1)
+    assert model.feature_importances_ == pytest.approx(expected / expected.sum(), rel=1e-6)
+    flat = ResTTRegressor(random_state=0).fit(x, np.ones(80))
+    assert flat.feature_importances_.tolist() == [0.0] * 4
 
 
 def test_importances_of_gradients_and_of_models_that_kept_no_covariances():

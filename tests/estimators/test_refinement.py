@@ -12,7 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from restt import ResTT, ResTTRegressor, load
-from restt.estimators import posterior
+from restt.estimators import posterior, refinement
 from restt.estimators.compact import prior_bases, state_bases, state_positions
 from restt.estimators.refinement import REFINEMENT, Rows, held_out_loss, outputs_of, refine
 from restt.prior import Settings
@@ -123,8 +123,10 @@ def test_it_is_never_worse_than_its_start_on_held_out_rows(start, rate):
         assert found.loss < 0.3 * found.start_loss
 
 
-def test_an_explosion_is_told(start):
-    own = replace(REFINEMENT, rate=1e6, most_epochs=40)
+@pytest.mark.parametrize("tried_rows", [599, 600])
+def test_an_explosion_is_told(start, tried_rows):
+    """Of one penalty or of all three."""
+    own = replace(REFINEMENT, rate=1e6, most_epochs=40, tried_rows=tried_rows)
     with pytest.warns(ConvergenceWarning, match="training on all 600 rows was stopped because it exploded"):
         found = refined(start, rows_of(start, 600, 6), rows_of(start, 100, 7), own=own)
     assert found.loss == pytest.approx(found.start_loss, rel=1e-2)
@@ -252,10 +254,38 @@ def test_the_solver_sees_both_ends_of_every_column():
     x, y, _ = waves(1000)
     x[17, 1], x[18, 1], x[19, 2], y[20], y[21] = 50.0, -50.0, np.nan, 90.0, -90.0
     table = posterior.FitTable((), x, y[:, None], np.ones(1000))
+    ends = {17, 18, 19, 20, 21, x[:, 0].argmin(), x[:, 0].argmax(), np.nanargmin(x[:, 2]), np.nanargmax(x[:, 2])}
     held, kept, sample = posterior._split(table, torch.from_numpy(x), 8000, np.random.default_rng(0))
-    assert {17, 18, 19, 20, 21} <= set(sample) <= set(kept)
+    assert ends <= set(sample) <= set(kept)
     assert sorted([*held, *kept]) == list(range(1000))
-    assert len(held) == pytest.approx(100, abs=2)
+    assert len(held) == 99  # a tenth of the rows that are no ends
+    for solved, expected in ((8000, 901), (300, 300), (3, 9)):
+        held, kept, sample = posterior._split(table, torch.from_numpy(x), solved, np.random.default_rng(0))
+        assert ends <= set(sample) <= set(kept)
+        assert len(sample) == expected
+
+
+def test_ends_are_the_least_the_largest_and_a_missing_value_of_each_column():
+    nan = float("nan")
+    values = [
+        [3.0, nan, nan, 1.0],
+        [1.0, 2.0, nan, 1.0],
+        [2.0, 0.0, nan, 1.0],
+        [9.0, 7.0, nan, 1.0],
+        [4.0, 1.0, nan, 1.0],
+    ]
+    for column, expected in enumerate(({1, 3}, {0, 2, 3}, {0}, {0})):
+        assert posterior._end_rows(torch.tensor(values)[:, column : column + 1]) == expected
+    assert posterior._end_rows(torch.tensor(values)) == {0, 1, 2, 3}
+
+
+def test_the_work_of_a_fit_chooses_its_device(monkeypatch, small_limits):
+    """Rows² · columns · knots of the prior; rows · columns · knots · the square of a usual bond of a refinement."""
+    seen = []
+    monkeypatch.setattr(posterior, "read_device", lambda device, work: seen.append(work) or CPU)
+    ResTTRegressor(random_state=0).fit(*waves(310)[:2])
+    knots = Settings.of_effort("auto").fewest_knots
+    assert seen == [0.0, 310 * 3 * knots * 100, 60**2 * 3 * knots]
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -271,15 +301,18 @@ def test_what_is_told(capsys):
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize(("gain", "refined"), [(0.0, False), (1e-9, True)])
 def test_a_refinement_is_one_that_lowers_the_held_out_loss(monkeypatch, gain, refined):
-    inner = posterior.refine
+    inner, asked = posterior.refine, []
 
     def found(*given, **options):
         whole = inner(*given, **options)
+        asked.append(options["penalty"] / given[0].bond_dim)
         return replace(whole, loss=whole.start_loss - gain)
 
     monkeypatch.setattr(posterior, "refine", found)
-    report = ResTTRegressor(random_state=0).fit(*waves(310)[:2]).fit_report_
+    model = ResTTRegressor(random_state=0).fit(*waves(310)[:2])
+    report = model.fit_report_
     assert report["refined"] is refined
+    assert asked == [pytest.approx(model.prior_.noise / 280)]  # noise · bond / rows that are trained on
     assert (report["rows_held_out"], report["epochs_of_refinement"] > 0) == (30, True)
 
 
@@ -302,3 +335,39 @@ def test_epochs_fall_with_the_work_and_not_with_the_clock():
     ]
     assert REFINEMENT.epochs(5e11, torch.device("cuda"), 100) == 6
     assert REFINEMENT.epochs(1e8, torch.device("cuda"), 250) == 10
+
+
+def planned(monkeypatch, model: ResTTRegressor, rows: int, **own: object):
+    """The settings of a refinement on so many rows, and how many penalties are tried."""
+    found = []
+    monkeypatch.setattr(refinement, "train", lambda module, *others, config, **options: found.append((module, config)))
+    with pytest.raises(TypeError):  # it has no records
+        refined(model, rows_of(model, rows, 6), rows_of(model, 10, 7), own=replace(REFINEMENT, **own))
+    ((module, config),) = found
+    return module, config
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(50, 50), (128, 128), (640, 128), (12_800, 200), (64 * 600, 512)])
+def test_a_refinement_has_64_steps_an_epoch_of_128_to_512_rows(start, monkeypatch, rows, batch):
+    _, config = planned(monkeypatch, start, rows)
+    assert config.batch_size == batch
+    assert (config.epochs, config.patience) == (20, 10)
+    assert (config.keep, config.warmup_epochs, config.lr) == ("best", 0.5, 0.01)
+
+
+def test_all_penalties_are_tried_where_work_is_left_for_the_most_epochs(start, monkeypatch):
+    module, config = planned(monkeypatch, start, 300)
+    assert module.runs == 3
+    assert config.penalty.chain == config.penalty.head == pytest.approx((3e-5, 3e-4, 3e-3))
+    work = float(module.sites * module.feature_dim * module.bond_dim**2) * 300
+    for own, runs, epochs in (
+        ({"cpu_work": 60 * work}, 3, 20),
+        ({"cpu_work": 60 * work - 1}, 1, 20),
+        ({"cpu_work": 7 * work}, 1, 7),
+        ({"tried_rows": 300}, 3, 20),
+        ({"tried_rows": 299}, 1, 20),
+    ):
+        module, config = planned(monkeypatch, start, 300, **own)
+        assert (module.runs, config.epochs) == (runs, epochs)
+        assert config.patience == max(3, -(-epochs // 2))
+    assert config.penalty.linear == pytest.approx((1e-4,))

@@ -4,6 +4,7 @@ import pickle
 import time
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from restt import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, ResTTSearchCV
 from restt.estimators import search
+from restt.estimators.settings import training_bytes
+from restt.train import Event
 from tests.estimators.conftest import short_fits
 
 SMALL = {"bond_dim": 2, "epochs": 5, "random_state": 0}
@@ -297,3 +300,71 @@ def test_missing_values_in_test_rows_alone_warn_as_they_would(numbers):
     texts = [str(warning.message) for warning in told if "missing" in str(warning.message)]
     assert len(texts) == 4
     assert len(set(texts)) == 1
+
+
+def prepared_fits(numbers, candidates: list[dict], folds: int = 1) -> list:
+    found = ResTTSearchCV(regressor(), {"lr": [0.05]})
+    return found._prepared(*numbers, None, candidates, [np.arange(20 + 20 * fold) for fold in range(folds)])
+
+
+def test_what_happened_to_a_run_is_told_of_its_fit(numbers, monkeypatch):
+    """Epochs of a fit are those in which any of its runs was trained; time is shared."""
+    fits = prepared_fits(numbers, [{"runs": 2}, {"runs": 1}])
+    events = [Event("failed", "m", run) for run in (0, 1, 2)]
+    records = [
+        SimpleNamespace(epoch=1, runs=(0, 1, 2), events=[events[2], events[0]]),
+        SimpleNamespace(epoch=2, runs=(1, 2), events=[events[1]]),
+        SimpleNamespace(epoch=3, runs=(2,), events=[Event("finished", "all of them")]),
+    ]
+    monkeypatch.setattr(search, "train", lambda module, *others, **options: iter(records))
+    before = [fit.prepared.module.first.clone() for fit in fits]
+    search._train_group(fits)
+    assert [fit.events for fit in fits] == [[events[0], events[1]], [events[2]]]
+    assert [fit.epochs for fit in fits] == [2, 3]
+    assert fits[0].seconds == fits[1].seconds > 0
+    for fit, weights in zip(fits, before, strict=True):
+        torch.testing.assert_close(fit.prepared.module.first, weights)
+
+
+def test_groups_fit_into_the_cache_and_use_all_threads(numbers, monkeypatch):
+    fits = prepared_fits(numbers, [{"lr": rate} for rate in (0.05, 0.01, 0.03, 0.02, 0.04)], folds=2)
+    given = fits[0].prepared
+    module, rows = given.module, len(given.rows.vectors)
+    need = training_bytes(given.settings, module.sites, module.feature_dim, module.bond_dim, 1, 1, rows=rows)
+    for bytes_left, most in ((3 * need, 3), (3 * need - 1, 2), (need / 2, 1)):
+        monkeypatch.setattr(search, "NET", replace(search.NET, cached_bytes=float(bytes_left)))
+        assert search._most_fits(given) == most
+    seen, chosen = [], []
+    monkeypatch.setattr(
+        search, "_train_group", lambda group: seen.append([(fit.fold, fit.prepared.config.lr) for fit in group])
+    )
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    ordered = [(fold, rate) for fold in range(2) for rate in (0.01, 0.02, 0.03, 0.04, 0.05)]
+    for cached, threads, sizes in ((1e12, 1, [10]), (1e12, 2, [5, 5]), (3 * need, 1, [3, 3, 2, 2])):
+        seen.clear()
+        monkeypatch.setattr(search, "NET", replace(search.NET, cached_bytes=float(cached)))
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        search._train_all(fits)
+        assert sorted(map(len, seen), reverse=True) == sizes
+        assert sorted(place for group in seen for place in group) == ordered
+        assert all(group == sorted(group) for group in seen)
+        assert chosen[-2:] == [1, threads]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    search._train_all(fits[:1])
+    assert chosen[-2:] == [2, 2]  # a single group has all threads
+
+
+def test_a_single_fit_of_one_fold(numbers):
+    assert_finds_the_same(regressor(), {"lr": [0.05]}, *numbers, cv=[(np.arange(40), np.arange(40, 60))])
+
+
+def test_candidates_that_only_train_otherwise_share_their_rows(numbers):
+    fits = prepared_fits(numbers, [{"lr": 0.01}, {"bond_dim": 3}, {"feature_map": "affine"}], folds=2)
+    rows = [fit.prepared.rows for fit in fits]
+    assert rows[0] is rows[2]
+    assert rows[1] is rows[3]
+    assert len({id(one) for one in rows}) == 4
+    vectors, targets, weights, subset = search._joined([fit.prepared for fit in fits[:3]], rows[:3])
+    assert len(vectors) == len(targets) == len(weights) == 60
+    assert [(int(part[0]), int(part[-1]), len(part)) for part in subset] == [(0, 19, 20), (20, 59, 40), (0, 19, 20)]
+    assert search._joined([fits[n].prepared for n in (0, 2)], [rows[0], rows[2]])[3] is None

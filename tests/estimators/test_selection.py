@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -16,7 +18,7 @@ import restt
 from restt.estimators import ResTTClassifier, class_trains, selection
 from restt.estimators.class_rows import ClassSettings
 from restt.estimators.classes import log_loss as logit_loss
-from restt.estimators.selection import greedy_weights
+from restt.estimators.selection import Average, Judged, greedy_weights
 from restt.prior.rounding import train_values
 from tests.estimators.class_problems import class_rows
 
@@ -458,3 +460,123 @@ def test_costs_count_less_with_more_rows():
     labels, costs = np.zeros(40, dtype=int), np.array([0.0, 3.0])
     assert chosen_weights(logits, labels, np.ones(40), costs).argmax() == 1
     assert chosen_weights(logits[:, :10], labels[:10], np.ones(10), costs).argmax() == 0
+
+
+def judged_candidates() -> Judged:
+    """Four candidates, the last two of them trains; the last row is held out of no fold."""
+    rng = np.random.default_rng(0)
+    rows = class_rows(rng.random((30, 2)), rng.integers(0, 2, 30), [], ClassSettings())
+    rows = replace(rows, folds=np.r_[np.arange(29) % 5, -1], weights=rng.random(30) + 0.5)
+    return Judged(rows, ("a", "b", "c", "d"), rng.standard_normal((4, 30, 2)), 2)
+
+
+def test_losses_of_an_average_are_those_of_held_out_rows():
+    judged = judged_candidates()
+    rows, weights = judged.rows, np.array([0.1, 0.2, 0.3, 0.4])
+    labels, shares = rows.labels[:29], rows.weights[:29] / rows.weights[:29].sum()
+    losses = -log_softmax(np.tensordot(weights, judged.logits, 1)[:29], axis=1)[np.arange(29), labels]
+    mean = shares @ losses
+    assert judged.spread(weights) == (pytest.approx(mean), pytest.approx((shares @ (losses - mean) ** 2) ** 0.5), 29)
+    alone = [shares @ -log_softmax(one[:29], axis=1)[np.arange(29), labels] for one in judged.logits]
+    assert judged.losses() == pytest.approx(alone)
+    few = replace(judged, rows=replace(rows, settings=ClassSettings(fewest_rows=31)))
+    assert np.isnan(few.losses()).all()
+    chosen = np.arange(30) < 20
+    for trains, kept in ((True, 4), (False, 2)):
+        found, loss = judged.average(chosen, 1.5, trains)
+        costs = np.array([0.0, 0.0, 1.5, 1.5])[:kept]
+        given = judged.logits[:kept, chosen], rows.labels[chosen], rows.weights[chosen]
+        assert found.tolist() == [*greedy_weights(*given, costs, 20, 2.0), *[0.0] * (4 - kept)]
+        assert loss == pytest.approx(float(logit_loss(np.tensordot(found[:kept], given[0], 1), *given[1:])))
+
+
+def test_as_many_trains_as_fit_are_members_and_the_rest_weighs_as_much_more():
+    """Members of two sites of width 3, bond 4: 2 · 3 · 4² weights each, and two runs of every train."""
+    site = SimpleNamespace(width=3)
+    rows = SimpleNamespace(sites=(site, site), bond=None, settings=None, ordered=lambda order: None)
+    trains = SimpleNamespace(rows=SimpleNamespace(parts=range(2)), refined=lambda penalty, rows: [[penalty]] * 2)
+    shares, cores = {0.1: 0.2, 0.01: 0.5, 0.001: 0.0}, [torch.zeros(1, 3, 4), torch.zeros(4, 3, 2)]
+    solved = SimpleNamespace(additive_cores=lambda order, largest: cores)
+
+    def weights(runs: int, products: list, shares: dict = shares) -> list[float]:
+        rows.settings = ClassSettings(most_weights=runs * 96, train_bond=3)
+        members = selection._members(rows, (0, 1), solved, products, trains, shares)
+        assert [core for core, _ in members[1 + bool(products) :]] == [
+            [penalty] for penalty in sorted(shares, key=lambda one: -shares[one]) for _ in range(2) if shares[penalty]
+        ][: len(members) - 1 - bool(products)]
+        return [weight for _, weight in members]
+
+    assert weights(7, []) == pytest.approx([1, 0.25, 0.25, 0.1, 0.1])
+    assert weights(6, cores) == pytest.approx([1, 1, 0.25, 0.25, 0.1, 0.1])
+    assert weights(5, cores) == pytest.approx([1.25, 1.25, 0.3125, 0.3125])
+    assert weights(4, []) == pytest.approx([1.25, 0.3125, 0.3125])
+    assert weights(2, []) == pytest.approx([1 / 0.3])
+    assert weights(0, [], {0.1: 0.25, 0.01: 0.75}) == pytest.approx([1 / 0.75, 0.5, 0.5])  # nothing else has a share
+
+
+def test_the_plain_mean_of_runs_is_the_weighted_sum():
+    rng = np.random.default_rng(0)
+    device = SimpleNamespace(device="cpu", dtype=torch.float64)
+    for bonds in ([(2, 4), (3, 1)], [(), ()]):
+        members, states = [], [torch.from_numpy(rng.random((6, 3))) for _ in range(1 + len(bonds[0]))]
+        for inner, weight in zip(bonds, (1.0, 0.3), strict=True):
+            sizes = [1, *inner, 2]
+            cores = [torch.from_numpy(rng.random((a, 3, b))) for a, b in pairwise(sizes)]
+            members.append((cores, weight))
+        states = [part / part.sum(1, keepdim=True) for part in states]  # shares of states
+        expected = sum(weight * train_values(cores, states) for cores, weight in members)
+        found = selection._averaged(members, device)(torch.stack(states, dim=1)).mean(0).detach()
+        torch.testing.assert_close(found, expected)
+
+
+WITHOUT, WITH = np.array([0.25, 0.75, 0.0, 0.0]), np.array([0.2, 0.3, 0.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("weights", "loss", "error", "bond", "kind"),
+    [
+        (WITHOUT, 0.5, 0.03, None, "rounded"),
+        (WITHOUT, 0.5, 0.031, None, "exact"),
+        (WITHOUT, 0.5, 0.9, 6, "rounded"),
+        (WITHOUT, None, 0.9, None, "rounded"),
+        (WITH, 0.499, 0.089, None, "rounded"),  # 0.089² / 8 is less than the trains gain
+        (WITH, 0.499, 0.09, None, "exact"),
+        (WITH, 0.4999, 0.029, None, "rounded"),
+    ],
+)
+def test_products_stay_as_they_are_where_rounding_costs_more_than_trains_gain(
+    monkeypatch, weights, loss, error, bond, kind
+):
+    """An error of the logits costs an eighth of its square; the best average without trains has a loss of 0.5."""
+    asked = []
+
+    def solve(shares, found):
+        solved = SimpleNamespace(constant=np.zeros(2), shares=shares, posterior=lambda share: share)
+        solved.product_cores = lambda order, bond, patient: asked.append((bond, patient)) or (["products"], error)
+        solved.diagonal = lambda order: SimpleNamespace(to=lambda device: ("exact", solved))
+        return solved
+
+    given = class_rows(np.random.default_rng(0).random((20, 2)), np.arange(20) % 2, [], ClassSettings())
+    rows = replace(given, bond=bond, shares=np.array([1.0, -1.0]))
+    monkeypatch.setattr(selection, "with_run", lambda module: module)
+    monkeypatch.setattr(selection, "encoding_of", lambda *given: None)
+    monkeypatch.setattr(selection, "_members", lambda rows, order, solved, *others: (solved, *others))
+    monkeypatch.setattr(selection, "_averaged", lambda members, device: ("rounded", *members))
+    trains = SimpleNamespace(device=SimpleNamespace(precision="float32", device="cpu"))
+    names, losses = ("shares", "a", "b", "train"), (0.7, 0.6, 0.6, 0.6)
+    of_kernels, kernels = (WITHOUT, 0.5), SimpleNamespace(rows=rows, solve=solve)
+    average = Average(kernels, trains, (0.1,), (0, 1), names, losses, weights, loss, of_kernels, (0.0, 0.0, 0))
+    found = average.conditioned(rows, rows.table, rows.weights, None)
+    assert asked == [(bond or 40, not (bond is None and loss is not None and not weights[3]))]
+    chosen = WITHOUT if kind == "exact" else weights
+    module = found.module
+    assert module[0] == kind
+    assert module[1].shares.tolist() == chosen[1:3].tolist()
+    assert module[1].constant.tolist() == [chosen[0], -chosen[0]]
+    assert found.posterior == chosen[0]
+    assert [share for _, share in found.candidates.values()] == chosen.tolist()
+    if kind == "exact":
+        assert (found.loss, found.rounding_error, found.precision) == (0.5, 0.0, "float64")
+    else:
+        assert (found.loss, found.rounding_error, found.precision) == (loss, error, "float32")
+        assert module[2:] == (["products"], trains, {0.1: weights[3]})

@@ -1,10 +1,12 @@
 """Fits to streams of Parquet files: few rows as the table itself, many by a sample and then all of them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from restt.data import stream
 from restt.estimators import (
@@ -162,3 +164,77 @@ def test_a_stream_has_its_own_y(folder, small_samples):
             kind().fit(rows)
     with pytest.raises(ValueError, match="requires y to be passed"):
         ResTTNetRegressor().fit(np.zeros((3, 2)))
+
+
+def rows_in_memory(frame: pd.DataFrame, target: tuple[str, ...] = ("y",)) -> SimpleNamespace:
+    """What is read of a stream, in blocks of seven rows."""
+    columns = tuple(name for name in frame.columns if name not in target)
+    schema = [
+        SimpleNamespace(name=name, type="double" if pd.api.types.is_numeric_dtype(frame[name]) else "string")
+        for name in frame
+    ]
+    blocks = [frame[start : start + 7] for start in range(0, len(frame), 7)]
+    named = {
+        "columns": columns,
+        "rows": len(frame),
+        "seed": 0,
+        "schema": schema,
+        "target": target,
+        "flat": len(target) == 1,
+    }
+    return SimpleNamespace(**named, frames=lambda: iter(blocks))
+
+
+def test_a_sample_has_fewer_rows_the_more_columns_there_are(monkeypatch):
+    """At most 20 rows, and 60 numbers, but at least 9 rows; the first is added as an end of every column."""
+    monkeypatch.setattr(streams, "SAMPLE_ROWS", 20)
+    monkeypatch.setattr(streams, "SAMPLE_NUMBERS", 60)
+    monkeypatch.setattr(streams, "FEWEST_SAMPLED", 9)
+    for columns, count in ((2, 20), (4, 15), (30, 9)):
+        for rows in (count, count + 20):
+            frame = pd.DataFrame(np.zeros((rows, columns)), columns=[f"c{n}" for n in range(columns)]).assign(y=1.0)
+            table, y, weights, sample = read_stream(ResTTNetRegressor(), rows_in_memory(frame), None, None)
+            assert y.shape == weights.shape == (len(table),)
+            if rows == count:
+                assert sample is None
+                assert weights.tolist() == [1.0] * rows
+            else:
+                assert sorted(weights, reverse=True) in ([1.0] * count, [1.0] * count + [count / rows])
+                assert len(table) == len(sample.numbers)
+                assert list(table.columns) == [f"c{n}" for n in range(columns)]
+
+
+def test_levels_of_a_sample_are_as_many_as_are_remembered(monkeypatch):
+    """One more than that, so that it is known that there are more; all of them where others are an error."""
+    monkeypatch.setattr(streams, "FEWEST_SAMPLED", 1)
+    monkeypatch.setattr(streams, "SAMPLE_ROWS", 1)
+    monkeypatch.setattr(streams, "MOST_REMEMBERED", 3)
+    frame = pd.DataFrame({"kind": [f"k{n}" for n in range(30)], "number": 1.0, "y": 1.0})
+    for options, levels in (({}, 4), ({"handle_unknown": "error"}, 30), ({"feature_map": "onehot"}, 4)):
+        table, *_ = read_stream(ResTTNetRegressor(**options), rows_in_memory(frame), None, None)
+        assert levels <= table["kind"].nunique() <= levels + 1  # the row that was drawn
+    frame["kind"] = np.arange(30.0)
+    table, *_ = read_stream(ResTTNetRegressor(categorical_features=["kind"]), rows_in_memory(frame), None, None)
+    assert 4 <= table["kind"].nunique() <= 5
+    assert len(read_stream(ResTTNetRegressor(), rows_in_memory(frame), None, None)[0]) <= 3  # both ends
+
+
+def test_special_rows_are_ends_missing_values_and_levels():
+    frame = pd.DataFrame(
+        {"a": [2.0, np.nan, 1.0, 3.0, np.nan, 0.5], "none": np.nan, "k": list("xxyxzz")}, index=range(10, 16)
+    )
+    assert streams._special_rows(frame[["a"]], set(), None).index.tolist() == [11, 13, 15]
+    assert streams._special_rows(frame[["none"]], set(), None).index.tolist() == [10]
+    assert streams._special_rows(frame[["k"]], {"k"}, None).index.tolist() == [10, 12, 14]
+    assert streams._special_rows(frame, {"k"}, 2).index.tolist() == [10, 11, 12, 13, 15]
+
+
+def test_blocks_of_several_outputs_weigh_as_their_sample(frame, folder):
+    rows = stream(folder, ["y", "c"], columns=["a", "b"])
+    model = ResTTNetRegressor(epochs=5).fit(frame[["a", "b"]], frame[["y", "c"]])
+    encoded = streams.EncodedStream(rows, model.encoding_, model.target_, np.arange(100), 0.5)
+    assert (len(encoded), encoded.rows) == (ROWS - 100, ROWS)
+    x, y, weights = (np.concatenate(parts) for parts in zip(*encoded.blocks(0), strict=True))
+    assert y.shape == (ROWS, 2)
+    assert sorted(set(weights)) == [0.0, pytest.approx(ROWS / (0.5 * (ROWS - 100)))]
+    assert encoded.features(torch.from_numpy(x[:3])).shape[:2] == (3, 2)

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 from restt import ResTTClassifier, load
 from restt.estimators import classifier
@@ -33,6 +34,33 @@ def test_held_out_rows_choose_the_training_and_its_temperature(few_are_many, tmp
     assert np.allclose(model.predict_proba(x[400:]).sum(axis=1), 1)
     model.save(tmp_path / "model")
     assert np.array_equal(load(tmp_path / "model").predict_proba(x[400:]), model.predict_proba(x[400:]))
+
+
+def test_the_loss_that_is_reported_is_that_after_the_temperature(few_are_many, monkeypatch):
+    """Of a tenth of the rows, by weight; each training has the rows and passes that its settings ask for."""
+    seen, trained = [], []
+    monkeypatch.setattr(classifier, "fitted_temperature", lambda *given: seen.append(given) or 2.0)
+
+    class Noted(classifier.ResTTNetClassifier):
+        def fit(self, X, y, sample_weight=None):
+            trained.append((len(X), self.epochs, self.penalty))
+            return super().fit(X, y, sample_weight)
+
+    monkeypatch.setattr(classifier, "ResTTNetClassifier", Noted)
+    x = np.random.default_rng(0).uniform(-1, 1, (400, 4))
+    weights = 1.0 + np.arange(400) % 3
+    model = ResTTClassifier(random_state=0).fit(x, x[:, 0] > 0, sample_weight=weights)
+    ((logits, labels, held),) = seen
+    assert model.temperature_ == 2.0
+    halved = logits / 2 - logsumexp(logits / 2, axis=1, keepdims=True)
+    expected = -np.average(halved[np.arange(40), labels], weights=held)
+    (best,) = [name for name, (_, share) in model.candidates_.items() if share]
+    assert model.candidates_[best] == (pytest.approx(expected), 1.0)
+    assert model.fit_report_["out_of_fold_log_loss"] == pytest.approx(expected)
+    penalties = [one["penalty"] for one in WideSettings().candidates.values()]
+    last = penalties[list(model.candidates_).index(best)]
+    last = last and pytest.approx(last * 200 / 360)
+    assert trained == [*((200, 4, penalty) for penalty in penalties), (360, 12, last)]
 
 
 def test_every_class_is_trained_on(few_are_many):

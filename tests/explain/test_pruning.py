@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import restt
 from restt.explain import prune
-from restt.explain.pruning import Original, as_residual, distance, rounded, without
+from restt.explain.pruning import Original, _moments, as_residual, distance, rounded, without
 from restt.explain.subject import Subject
 from tests.explain import brute
 
@@ -121,6 +122,12 @@ def test_a_product_has_the_bond_one_and_nothing_as_large_is_offered() -> None:
     assert prune(found.module, 1e-6, levels, way="bond").way == "none"
 
 
+def test_a_train_of_two_sites_has_the_bond_of_its_matrix() -> None:
+    module = brute.random_module(sites=2, bond=9, outputs=2, width=2)
+    found = prune(module, 1e-8, brute.random_rows(module, 20), way="bond")
+    assert (found.way, found.module.bond_dim) == ("bond", 3)
+
+
 def test_members_become_one() -> None:
     module = brute.random_module(sites=5, bond=3, runs=4)
     with torch.no_grad():
@@ -157,6 +164,16 @@ def test_a_float32_module_stays_one_and_is_trainable() -> None:
     found = prune(module, 0.5, brute.random_rows(module, 9).float())
     assert found.module.first.dtype == torch.float32
     assert found.module.first.requires_grad
+
+
+def test_an_error_as_large_as_the_tolerance_is_accepted() -> None:
+    module = brute.random_module(sites=3, outputs=2)
+    original = Original(module, *_moments(Subject.of(module), brute.random_rows(module, 9)), 0.5)
+    spread = float(sum(original.moments.variance)) ** 0.5
+    errors = torch.tensor([0.3, 0.4], dtype=torch.float64) * spread
+    sizes = (1 - 1e-9, 1 + 1e-9, math.inf, math.nan)
+    assert [original.accepts(size * errors) for size in sizes] == [True, False, False, False]
+    assert original.accepts(original.spread / 2)
 
 
 def test_wrong_use_is_refused() -> None:

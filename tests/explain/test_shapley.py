@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import restt
-from restt.explain import interaction_index, shapley_values
+from restt.explain import interaction_index, order_spectrum, shapley_values
 from restt.explain.sweeps import MEMORY
 from tests.explain import brute
 
@@ -118,7 +118,9 @@ def test_shapley_taylor_indices_add_up_to_the_prediction() -> None:
 def test_few_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     module, x, background = made("runs")
     whole, pairs = shapley_values(module, x, background), interaction_index(module, x, background)
+    orders = order_spectrum(module, x, background)
     monkeypatch.setattr(MEMORY, "cpu", 1)
+    torch.testing.assert_close(order_spectrum(module, x, background), orders, rtol=1e-10, atol=1e-10)
     # Products of other shapes may add in another order; a row that is missing or in another's place shows anyway.
     torch.testing.assert_close(shapley_values(module, x, background), whole, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(interaction_index(module, x, background), pairs, rtol=1e-10, atol=1e-10)

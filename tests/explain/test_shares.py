@@ -72,10 +72,40 @@ def test_real_interactions_are_told_from_nothing(model):
     assert again.term_errors.std[0, 0] == found.term_errors.std[0, 0]  # the seed is fixed
 
 
-def test_a_global_explanation_is_one_table_of_a_dozen_lines(model, whole):
+def test_errors_do_not_depend_on_the_unit_of_y():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 3))
+    y = x[:, 0] + x[:, 1] * x[:, 2] + 0.3 * rng.standard_normal(40)
+    one, other = (
+        variance_shares(ResTTRegressor(effort="quick", random_state=0).fit(x, unit * y + zero), terms=[0, (1, 2), 1])
+        for unit, zero in ((1.0, 0.0), (1e-3, 1.0))
+    )
+    for ours, theirs in ((one.term_errors, other.term_errors), (one.column_errors, other.column_errors)):
+        np.testing.assert_allclose(ours.std, theirs.std, rtol=0.01)
+        np.testing.assert_allclose(ours.probability, theirs.probability, atol=0.01)
+
+
+def test_an_output_of_one_value_has_no_share_and_leaves_those_of_the_others():
+    x = np.random.default_rng(0).standard_normal((40, 2))
+    model = ResTTRegressor(effort="quick", random_state=0).fit(x, np.column_stack([x[:, 0], np.full(40, 7.0)]))
+    found = variance_shares(model, terms=[0])
+    assert found.of_terms[0] == pytest.approx([1.0, 0.0], abs=0.05)
+    assert found.term_errors.probability.tolist() == [[1.0, 0.0]]
+    assert found.term_errors.std[0, 0] > 0
+    assert found.term_errors.std[0, 1] == 0
+
+
+def test_a_term_that_is_the_same_in_all_rows_has_no_share_of_its_own():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.standard_normal(40), *[np.tile([-1.0, 1.0], 20)] * 2])  # of which the product is 1
+    model = ResTTRegressor(effort="quick", random_state=0).fit(x, x[:, 0] + rng.standard_normal(40))
+    assert variance_shares(model, terms=[(1, 2)]).term_errors.probability.tolist() == [[0.0]]
+
+
+def test_a_global_explanation_is_one_table_that_fits_a_screen(model, whole):
     text = repr(whole)
     lines = text.splitlines()
-    assert 10 <= len(lines) <= 16
+    assert len(lines) == 1 + (10 + 3) + 3  # title, terms beside their head and sums, notes
     assert "first × second" in text
     assert "P(> 1 %)" in lines[1]
     assert "1000 draws from the posterior, seed 0" in text
@@ -89,6 +119,7 @@ def test_a_global_explanation_is_one_table_of_a_dozen_lines(model, whole):
 
 def test_one_row_has_no_variance_to_share(model, whole):
     row = pd.DataFrame(np.zeros((1, 4)), columns=whole.names)
+    assert variance_shares(model, row, terms=[0]).column_errors is None
     assert not any(digit in repr(explain_global(model, row)) for digit in ("100.0 %", "-0.0 %", "nan"))
 
 

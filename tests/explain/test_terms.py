@@ -10,7 +10,7 @@ import torch
 import restt
 from restt.explain import interaction, top_interactions
 from restt.explain.dense import DenseTrain
-from restt.explain.search import Search, search_terms
+from restt.explain.search import Search, _remaining_duals, search_terms
 from restt.explain.subject import Subject
 from tests.explain import brute
 from tests.explain.test_sobol import enumerated
@@ -120,6 +120,29 @@ def test_the_proof_tells_terms_apart_but_not_rounding(kind: str) -> None:
     assert (cut.complete, cut.nodes) == (False, tie.nodes - 1)
     assert cut.bound == pytest.approx(0.09 if kind == "dense" else 0.18)
     assert searched(kind, {(0, 1, 2): 0.3, (0, 1, 3): 0.3}, k=1, nodes=tie.nodes).complete
+
+
+@pytest.mark.parametrize("highest", [3, 4, 5])
+def test_what_may_follow_has_the_variance_of_all_admissible_orders(highest: int) -> None:
+    module = brute.random_module(sites=5, bond=3, outputs=2)
+    subject = Subject.of(module)
+    means, covariances = subject.moments(brute.random_rows(module, 9))
+    moments = DenseTrain(subject.cores(), means).moments(covariances)
+    orders = moments.variances(5)[2].sum(1)
+    orders[0] = subject.decide(means[None]).square().sum()  # what follows may be nothing
+    duals = _remaining_duals(moments, highest)[0][:, 0, 0]
+    ends = [6] * 4 if highest == 5 else [highest - chosen + 1 for chosen in range(highest + 1)]
+    expected = [orders[max(0, 3 - chosen) : end].sum() for chosen, end in enumerate(ends)]
+    torch.testing.assert_close(duals, torch.stack(expected))
+
+
+@pytest.mark.parametrize("kind", ["dense", "diagonal"])
+@pytest.mark.parametrize("size", [0.01, 0.0])
+def test_small_terms_are_listed_where_there_is_room(kind: str, size: float) -> None:
+    found = searched(kind, {(0,): 1.0, (0, 1, 2): size}, k=7)
+    assert found.complete
+    assert len(found.variances) == 7
+    assert float(found.variances[0, 1, 2]) == pytest.approx(size**2)
 
 
 def test_fewer_terms_than_asked_for() -> None:

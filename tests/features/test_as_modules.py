@@ -32,6 +32,17 @@ def test_in_front_of_a_model(feature_map):
     assert list(feature_map.parameters()) == []
 
 
+def test_hats_in_a_graph_of_torchs_own_exporter():
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    hat, file = Hat(4).fit(ROWS).eval(), io.BytesIO()
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(hat, (ROWS,), file, dynamo=True, verbose=False)
+    session = runtime.InferenceSession(file.getvalue())
+    (found,) = session.run(None, {session.get_inputs()[0].name: ROWS.flip(0).numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), hat(ROWS.flip(0)))
+
+
 def test_learns_with_the_model_behind_it():
     model = pipeline(Trigonometric().fit(ROWS))
     model(ROWS).square().sum().backward()
@@ -95,8 +106,9 @@ def test_a_containers_text_names_the_map():
 def test_pixels_up_to_255_are_told_to_be_scaled(call, dtype):
     pixels = torch.tensor([[0, 128, 255]], dtype=dtype)
     expected = r"x has values from 0 to 255, but Trigonometric .*\[0, 1\].*period 4.*x / 255"
-    with pytest.warns(RangeWarning, match=expected):
+    with pytest.warns(RangeWarning, match=expected) as seen:
         call(Trigonometric(), pixels)
+    assert seen[0].filename == __file__
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0], [-0.5, 0.5], [-2.0, 2.0], [1.2, 0.0]])

@@ -10,7 +10,7 @@ import restt
 from restt import prior
 from restt.prior import Settings
 from restt.prior.gp import Process, condition
-from restt.prior.rounding import diagonal_module
+from restt.prior.rounding import Rounding, diagonal_module
 from tests.prior.problems import LEVELS, mixed_table
 from tests.prior.test_gp import COMPONENTS, made
 from tests.prior.test_model import posterior_mean
@@ -35,8 +35,8 @@ def test_it_stays_diagonal_where_no_bond_holds_the_error():
     numbers, y = mixed_table(80)
     fitted = prior.fit(numbers, y, levels=LEVELS, settings=Settings(largest_bond=1))
     assert isinstance(fitted.module, restt.DiagonalTT)
-    assert fitted.rounding.kind == "diagonal"
-    assert fitted.rounding.distance < 1e-8
+    bond = fitted.module.bond_dim
+    assert fitted.rounding == Rounding(bond, (bond, bond), 0.0, 0.0, kind="diagonal")
     np.testing.assert_allclose(fitted.outputs(numbers), posterior_mean(fitted, numbers), rtol=0, atol=1e-8)
 
 

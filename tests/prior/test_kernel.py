@@ -53,6 +53,15 @@ def test_the_sum_is_of_the_same_kernels_with_sizes_of_its_own():
         torch.testing.assert_close(tables[n][..., 3], b * smooth + r * rough, rtol=1e-10, atol=1e-12)
 
 
+def test_two_levels_are_one_length_apart_in_the_joint_term():
+    kernel, _, _, theta = random_problem(3, rows=40)
+    h, place = kernel.layout.split(theta), kernel.categories[0]
+    table = kernel.tables(theta)[0].split()[place][..., 2]
+    w = torch.exp(h["w"] + h["level.relevance"][0] + h["level.w"][0])
+    eye = torch.eye(len(table)).double()
+    torch.testing.assert_close(table, eye + (1 - eye) * torch.exp(-w / 2))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_covariance_is_symmetric_and_positive(seed):
     kernel, _, data, theta = random_problem(seed, rows=60, numbers=3, categories=2)
@@ -217,6 +226,11 @@ def test_every_hyper_parameter_has_one_place_and_a_density_in_every_component():
         assert component.weight > 0
         mask = term_mask(component, theta)
         assert [name for name, on in zip(TERMS, mask, strict=True) if on] == list(component.terms)
+
+
+def test_columns_of_one_value_are_not_counted_among_those_that_vary():
+    given = ((1, 0, 1, 0), (0, 1, 1, 0), (2, 3, 1, 1), (1, 1, 1, 2))
+    assert [Layout(*one).varying for one in given] == [1, 1, 4, 1]
 
 
 def test_densities_of_hyper_parameters_are_normal_and_students():

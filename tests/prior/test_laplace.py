@@ -133,10 +133,11 @@ def test_all_contrasts_together_have_the_covariance_of_any_combination_of_classe
     np.testing.assert_allclose(found[:, 0], np.sqrt(posterior.weights @ within + spread), rtol=1e-6)
 
 
-def test_draws_have_the_deviations_of_the_posterior_about_the_average(posterior):
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_draws_have_the_deviations_of_the_posterior_about_the_average(posterior, share):
     at, means = posterior.kernel.vectors(posterior.contrasts.inducing), list(posterior.kernel.means)
     term = [at[0][:4] - means[0], *(average.expand(4, -1) for average in means[1:])]
-    output, centre = posterior.outputs[0], torch.full((4, 1), 0.2, dtype=torch.float64)
+    output, centre = replace(posterior.outputs[0], share=share), torch.full((4, 1), 0.2, dtype=torch.float64)
     draws = posterior_draws(output, prior_covariances(output, term), centre, 20_000, 0)
     expected = output.product_deviations(term, centre[:, 0])
     torch.testing.assert_close(draws.std(0)[:, 0], expected, rtol=0.03, atol=0.0)
@@ -192,6 +193,9 @@ def test_a_saved_posterior_is_read_or_refused(posterior):
     for name, value, message in (
         ("logits", tensors["logits"] * float("nan"), "logits must be finite"),
         ("logits", tensors["logits"][:, :1].repeat(1, 5000, 1), "none of a posterior"),
+        ("logits", tensors["logits"][:0], "0 members, 24 rows"),
+        ("logits", tensors["logits"][:, :0], "members, 0 rows and"),
+        ("logits", tensors["logits"][..., :1], "24 rows and 1 classes are none"),
         ("weights", 2 * tensors["weights"], "weights of sum 2"),
         ("factors", -tensors["factors"], "factors must not be below 0"),
         ("table", tensors["table"][1:], "table must have shape"),
@@ -202,6 +206,27 @@ def test_a_saved_posterior_is_read_or_refused(posterior):
             LogitPosterior.from_config(config, {**tensors, name: value})
     with pytest.raises(ValueError, match="members of share 2"):
         LogitPosterior.from_config({**config, "share": 2.0}, tensors)
+
+
+def test_rows_and_members_of_a_saved_posterior_may_have_no_weight(posterior):
+    config, tensors = posterior.to_config(), posterior.tensors()
+    for name in ("row_weights", "factors"):
+        values = tensors[name] * (torch.arange(len(tensors[name])) > 0)
+        np.testing.assert_array_equal(
+            getattr(LogitPosterior.from_config(config, {**tensors, name: values}), name), values
+        )
+
+
+def test_a_single_mode_has_a_posterior_and_its_share_of_the_average(posterior):
+    mode = Mode(posterior._process(0, 1.0), 0.25, posterior.factors[0], posterior.logits[0])
+    found = LogitPosterior.of([mode], posterior.table, posterior.row_weights)
+    assert (found.weights.tolist(), found.share) == ([1.0], 0.25)
+    vectors = [x[:2] for x in found.kernel.vectors(found.contrasts.inducing)]
+    slopes = torch.tensor([1.0, -2.0])[: len(found.basis)].double()
+    weight = (slopes @ found.basis).numpy()
+    expected = np.sqrt(np.einsum("k,akal,l->a", weight, dense(found, 0, vectors), weight))
+    deviations = found.contrasts.product_deviations(vectors, slopes=slopes.expand(2, -1))
+    np.testing.assert_allclose(deviations, expected, rtol=1e-6)
 
 
 def test_members_differ_from_parts_without_a_posterior_too():

@@ -463,3 +463,12 @@ def test_a_model_of_main_effects_alone_is_rounded():
     fitted = prior.fit(table[:50], y[:50], settings=replace(MIDDLING, components=(linear,)))
     assert fitted.rounding.bond_dim == 2
     assert np.corrcoef(fitted.predict(table[50:])[:, 0], y[50:])[0, 1] > 0.9
+
+
+def test_one_column_has_bond_1_and_the_deviations_of_its_function():
+    x = np.random.default_rng(0).standard_normal((40, 1))
+    spread = prior.fit(x, np.sin(2 * x[:, 0]) + 0.1 * x[::-1, 0], settings=QUICK).predictive
+    rows, level = spread.inducing, torch.zeros(len(spread.numbers), dtype=torch.float64)
+    noise = sum(weight * process.noise(rows, level) for weight, process, _, _ in spread.members)
+    expected = (spread._variance(rows, level) - noise).sqrt()
+    torch.testing.assert_close(spread.product_deviations(spread.kernel.vectors(rows)), expected)

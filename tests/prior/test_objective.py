@@ -127,6 +127,7 @@ def test_powers_lie_between_0_and_2_and_1_is_the_middle():
     assert (found > 0).all()
     assert (found < 2).all()
     torch.testing.assert_close(found + found.flip(0), torch.full((5,), 2.0))
+    torch.testing.assert_close(found[3:], torch.tensor([1 + 0.99 * float(np.tanh(1.0)), 1.99]))
 
 
 def test_some_rows_are_taken_with_all_that_belongs_to_them():

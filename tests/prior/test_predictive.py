@@ -313,6 +313,22 @@ def test_a_distribution_that_was_tampered_with_is_refused(fitted, change, messag
         Predictive.from_config(fitted.predictive.to_config(), tensors)
 
 
+def test_a_distribution_may_have_members_of_no_weight_and_no_constant_but_not_less(fitted):
+    config, tensors = fitted.predictive.to_config(), fitted.predictive.tensors()
+    alone = [1.0] + [0.0] * (len(config["weights"]) - 1)
+    found = Predictive.from_config(
+        {**config, "weights": alone, "constant": 0.0, "rows": len(tensors["numbers"])}, tensors
+    )
+    assert (found.weights.tolist(), found.settings.constant) == (alone, 0.0)
+    for name, value, message in (
+        ("constant", -1e-9, "must not be below 0"),
+        ("least_noise", 0.0, "must not be below 0"),
+        ("rows", len(tensors["numbers"]) - 1, "inducing rows are more than"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Predictive.from_config({**config, name: value}, tensors)
+
+
 def test_weights_of_members_that_do_not_fit_are_refused(fitted):
     config, tensors = fitted.predictive.to_config(), fitted.predictive.tensors()
     for weights in ([1.0] * 7, [-1.0] * len(config["weights"])):

@@ -57,6 +57,15 @@ def test_the_root_of_all_rows_is_the_posterior_covariance():
     torch.testing.assert_close(found.loo_variance, 1 / inverse.diagonal() - noise, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e9])
+def test_the_unit_of_the_covariance_does_not_matter(size):
+    covariance, noise, targets = problem()
+    one, other = (root_of(unit * covariance, 8, unit * noise, unit**0.5 * targets) for unit in (1.0, size))
+    torch.testing.assert_close(other.mean * size**0.5, one.mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(other.loo_mean / size**0.5, one.loo_mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(other.loo_variance / size, one.loo_variance, rtol=1e-6, atol=1e-6)
+
+
 def test_few_inducing_rows_cover_as_well_and_say_how_far_they_are_off():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (900, 2))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from restt.prior import rounding
-from restt.prior.coded import coded_products
+from restt.prior import coded, rounding
+from restt.prior.coded import Coded, coded_products
 from restt.prior.gp import Process, condition
 from restt.prior.rounding import Sample, residual_module, round_products, train_values
 from restt.prior.settings import Settings
@@ -133,6 +133,36 @@ def test_main_effects_are_a_train_beside_the_products():
     torch.testing.assert_close(values(cores, states), exact, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("narrow", [0, 9])
+def test_rows_between_two_lines_have_the_mean_of_both(narrow, monkeypatch):
+    monkeypatch.setattr(coded, "_NARROW", narrow)  # by state, or row by row
+    generator = torch.Generator().manual_seed(0)
+    tables, core, left, right = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 4, 3), (2, 3, 5), (2 * 6 + 1, 2), (2 * 6 + 1, 5))
+    )
+    code, share = torch.tensor([0, 0, 1, 2, 3, 3]), torch.tensor([0.25, 0, 0.5, 0.75, 0, 0]).double()
+    site = Coded(code, share, tables, torch.zeros(3).double(), torch.zeros(0, 3).double())
+    after = tables[:, [1, 0, 2, 3, 0, 0]]  # where the share is 0, any line will do
+    factor = ((1 - share[:, None]) * tables[:, code] + share[:, None] * after).flatten(0, 1)
+    found = site.contract(left, core, backward=False)[:-1]
+    torch.testing.assert_close(found, torch.einsum("ja,ji,aib->jb", left[:-1], factor, core))
+    found = site.outer(left, right)
+    torch.testing.assert_close(found, torch.einsum("ja,ji,jb->aib", left[:-1], factor, right[:-1]))
+
+
+def test_a_random_core_keeps_sizes_on_average_and_the_mean_factor_exactly():
+    generator = torch.Generator().manual_seed(0)
+    factor = torch.rand(9, 4, generator=generator, dtype=torch.float64)
+    square = rounding._random(50, factor, 50, generator)
+    middle = factor.mean(0) / factor.mean(0).norm()
+    torch.testing.assert_close(torch.einsum("aib,i->ab", square, middle), torch.eye(50).double())
+    other = middle.roll(1) - (middle.roll(1) @ middle) * middle
+    for core, direction in ((square, other / other.norm()), (rounding._random(60, factor, 50, generator), middle)):
+        squares = torch.einsum("aib,i->ab", core, direction).square().sum(1)
+        assert squares.mean() == pytest.approx(1, abs=0.1)
+
+
 def test_a_site_that_hardly_matters_costs_next_to_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     factors = [torch.rand(50, 30, generator=generator, dtype=torch.float64) for _ in range(8)]
@@ -161,6 +191,7 @@ def test_any_train_on_vectors_that_sum_to_one_is_a_residual_one(sites):
     states = [x / x.sum(1, keepdim=True) for x in states]
     assert torch.allclose(train_values(cores, states), values(cores, states))
     module = residual_module(cores)
+    assert module.bond_dim == max(bonds[:-1])
     x = torch.zeros(7, sites, 1 + sites, dtype=torch.float64)
     for n, rows in enumerate(states):
         x[:, n, : rows.shape[1]] = rows

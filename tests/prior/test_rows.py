@@ -86,6 +86,16 @@ def test_an_implausible_target_is_dropped_with_a_warning():
     np.testing.assert_array_equal(np.flatnonzero(~keep), [7])
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_target_is_implausible_beyond_ten_thousand_widths(sign):
+    y = np.repeat([-0.5, 0.0, 0.5], [40, 20, 40])  # nine tenths of them are 1 wide
+    far = sign * np.array([[1e4], [1e4 + 1]])
+    assert drop_implausible_targets(np.r_[y, far[0]][:, None], np.ones(101)).all()
+    with pytest.warns(UserWarning, match=rf"^1 row\(s\) are left out of the fit: their y, such as {sign * 10001}, is"):
+        kept = drop_implausible_targets(np.r_[y, far[1]][:, None], np.ones(101))
+    assert kept.tolist() == [True] * 100 + [False]
+
+
 @pytest.mark.parametrize("y", [np.ones(60), np.r_[np.zeros(59), 1e30], RNG.standard_cauchy(60), RNG.lognormal(size=60)])
 def test_plausible_targets_are_kept_in_silence(y):
     with warnings.catch_warnings():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Site
-from restt.prior.sites import _spread_out, fit_sites, hat_map, rows_of
+from restt.prior.sites import _reach, _spread_out, fit_sites, hat_map, rows_of
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.column_stack(
@@ -172,6 +172,29 @@ def test_a_column_has_no_knots_beyond_an_end_that_is_not_a_tails(column):
     site = fit_sites(column[:, None], np.ones(100), beyond=True)[0]
     assert site == fit_sites(column[:, None], np.ones(100))[0]
     assert site.beyond == (0, 0)
+
+
+def test_a_column_of_one_value_has_its_only_knot_there():
+    constant, missing = fit_sites(np.column_stack([np.full(9, 7.0), np.full(9, np.nan)]), np.ones(9))
+    assert constant == Site((0.0,), (0.0,), (0.0,), shift=7.0)
+    assert missing == Site((0.0,), (0.0,), (0.0,), missing=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "counts", "size", "expected"),
+    [
+        pytest.param(9 - np.arange(10) ** 0.5, np.ones(10), 9.0, 1.0, id="to the tail's end"),
+        pytest.param(-0.1 * np.arange(10.0), np.ones(10), 9.0, 0.9, id="of the five outermost"),
+        pytest.param(-0.1 * np.arange(30.0), np.ones(30), 9.0, 3 * 0.35, id="of the outermost fifth"),
+        pytest.param(-0.1 * np.arange(10.0), np.ones(10), 0.2, 0.4, id="twice the size"),
+        pytest.param(-0.1 * np.arange(10.0), np.r_[1.99, np.ones(9)], 9.0, 3 * 1.995 / 5.99, id="weighted"),
+        pytest.param(-0.1 * np.arange(9.0), np.ones(9), 9.0, 0.0, id="too few rows"),
+        pytest.param(-0.1 * np.arange(10.0), np.r_[2.0, np.ones(9)], 9.0, 0.0, id="two rows at the end"),
+        pytest.param(-np.arange(5.0), np.r_[np.ones(4), 96.0], 9.0, 0.0, id="nothing but outermost rows"),
+    ],
+)
+def test_a_tail_goes_on_for_three_mean_excesses_of_its_outermost_rows(values, counts, size, expected):
+    assert _reach(values, counts, size) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_row_of_weight_two_at_the_end_is_the_end():

@@ -1,13 +1,19 @@
-"""Argument checks whose messages name the argument, what came and what was expected."""
+"""Argument checks whose messages name the argument, what came and what was expected; warnings at the caller's line."""
 
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Collection
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+# Packages between a warning and the user's code: this one, and those that call it back.
+_PASSED = ("restt", "sklearn", "joblib", "torch")
 
 
 def shown(value: Any) -> str:
@@ -17,6 +23,15 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} of shape {tuple(shape)}"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Give a warning that names the line of the user's code which called this package, perhaps through another."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _PASSED:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_int(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:

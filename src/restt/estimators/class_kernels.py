@@ -222,7 +222,7 @@ class LogitSum:
         for vectors, effect in zip(states, self.effects, strict=True):
             exact = exact - vectors @ effect
         measured = Sample([states[n] for n in order], exact, torch.from_numpy(sample.weights))
-        bonds = [*(bond for bond in settings.first_bonds if bond < largest), largest]
+        bonds = sorted({min(bond, largest) for bond in (*settings.first_bonds, largest)})
         for left, bond in zip(reversed(range(len(bonds))), bonds, strict=True):
             cores, rounding = round_products(coefficients, factors, moments, bond, settings.tolerance, measured)
             # A bond of twice the size has seldom less than a quarter of the error.
@@ -304,7 +304,7 @@ def _principal(matrix: Tensor) -> tuple[Tensor, Tensor]:  # (Z, Z) -> (M,), (Z, 
     A kernel of few dimensions, such as straight lines, has few rows that all others follow from: of these it is solved.
     """
     factor, pivots, rank, _ = dpstrf(matrix.numpy(), lower=1, tol=_LEAST_PIVOT * float(matrix.diagonal().mean()))
-    if not 0 < 2 * rank <= len(matrix):
+    if not 0 < rank <= len(matrix) // 2:
         squares, vectors = torch.linalg.eigh(matrix)
         return squares, vectors / squares.clamp(min=_LEAST).sqrt()
     places, lower = torch.from_numpy(pivots[:rank] - 1).long(), torch.from_numpy(factor[:rank, :rank]).tril()

@@ -103,7 +103,7 @@ class Trains:
             return ()
         products = sum(self._widths) * self._bond**2 + max(self._widths) * self._bond * rows.classes
         work = float(min(len(rows), own.step_rows)) * products * len(rows.parts) * own.train_steps
-        return own.train_penalties[: int(own.trained_work // max(work, 1.0))]
+        return own.train_penalties[: int(own.trained_work // work)]
 
     @property
     def _bond(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from restt._common.compat_sklearn import Interval, StrOptions, fit_context
-from restt._common.errors import shown
+from restt._common.errors import shown, warn_caller
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
 from restt.estimators.columns import Column, chosen_columns, fit_columns
 from restt.estimators.settings import TRAINING
-from restt.estimators.tables import Examples
+from restt.estimators.tables import Examples, output_columns
 from restt.features.levels import Level, read_level
 from restt.prior import Settings
 
@@ -61,6 +60,8 @@ class _InitSignature:
     """The signature of ``__init__``, which a ``__new__`` that takes anything would hide."""
 
     def __get__(self, instance: Any, owner: type) -> Signature:
+        if instance is not None:  # called, it predicts
+            raise AttributeError("__signature__")
         found = signature(owner.__init__)  # type: ignore[misc]
         return found.replace(parameters=[*found.parameters.values()][1:], return_annotation=Signature.empty)
 
@@ -156,20 +157,16 @@ def warn_of_odd_rows(given: Examples, categorical: Collection[int]) -> None:
     """
     total, columns = float(given.weights.sum()), given.table.width
     if total < columns + 1 <= len(given):
-        warnings.warn(
+        warn_caller(
             f"sample_weight sums to {total:.3g} over {len(given)} rows of {columns} columns: the weights say that "
-            "there are fewer rows than columns; multiply them so that their mean is 1",
-            UserWarning,
-            stacklevel=6,
+            "there are fewer rows than columns; multiply them so that their mean is 1"
         )
     copies = len(given) - len(np.unique(_contents(given, categorical)))
     # Where values of the columns and of y make few different rows, copies are no accident.
     if 2 * copies > len(given) and math.prod(len(np.unique(c)) for c in _columns(given, categorical)) > len(given):
-        warnings.warn(
+        warn_caller(
             f"{copies} of {len(given)} rows are exact copies, in X and y, of others; a copy counts as a row seen "
-            "twice: drop duplicates unless each was observed",
-            UserWarning,
-            stacklevel=6,
+            "twice: drop duplicates unless each was observed"
         )
 
 
@@ -192,7 +189,7 @@ def _columns(given: Examples, categorical: Collection[int]) -> Iterator[np.ndarr
             yield np.array(codes, dtype=np.uint64)
         else:
             yield _bits(table.numbers(column))
-    for values in given.y.reshape(len(given), -1).T:
+    for values in output_columns(given.y).T:
         is_number = values.dtype.kind in "biuf"
         yield _bits(values) if is_number else np.unique(values, return_inverse=True)[1].astype(np.uint64)
 

@@ -5,14 +5,13 @@ A column of numbers stays as it is; a category becomes the number of its level. 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from restt._common.errors import shown
+from restt._common.errors import shown, warn_caller
 from restt.estimators.tables import Table
 from restt.features.levels import Level, code_column, read_level, sorted_levels
 
@@ -263,7 +262,7 @@ def _warn_of_unseen(notes: Sequence[str], consequence: str) -> None:
     notes = [note for note in notes if note]
     if notes:
         more = f" (and {len(notes) - 1} more column(s))" if len(notes) > 1 else ""
-        warnings.warn(f"{notes[0]}{more}, {consequence}", UserWarning, stacklevel=5)
+        warn_caller(f"{notes[0]}{more}, {consequence}")
 
 
 def mean_and_spread(

@@ -134,15 +134,15 @@ def encoding_part(encoding: Encoding, module: ResTT | DiagonalTT) -> Function:
     )
 
     def states(x: Any) -> tuple[Any, Any]:
-        value = x.index_select(-1, order).unsqueeze(-1)  # (B, N, 1)
+        value = x.index_select(1, order).unsqueeze(2)  # (B, N, 1)
         missing, hits = torch.isnan(value), torch.eq(value, levels)
         state = missing | categorical
-        number = torch.where(state, fill[:, None], value).select(-1, 0)
+        number = torch.where(state, fill[:, None], value).select(2, 0)
         # Far beyond the rows of the fit a quotient may overflow.
         scaled = torch.clamp((number - shift) / scale, -largest, largest)
         vectors = torch.where(state, 0.0, mapped(scaled)) @ widening
         vectors = vectors + (hits | (missing & missing_state)).to(dtype) - means
-        unknown = (hits.to(dtype) @ ones < 0.5) & categorical & ~missing
+        unknown = torch.eq(hits.to(dtype) @ ones, 0.0) & categorical & ~missing
         unseen = unknown | (missing & unseen_missing)
         infinite = ~(torch.isfinite(value) | missing)
         known = torch.eq(value, AVERAGE) & average_level
@@ -161,7 +161,7 @@ def _rescaled(target: Values, dtype: torch.dtype) -> Function:
 
 def _probabilities(target: Labels) -> Function:
     """Outputs (B, K) -> probabilities."""
-    return lambda x: torch.softmax(x / target.temperature, dim=-1)
+    return lambda x: torch.softmax(x / target.temperature, dim=1)
 
 
 def _unwarped(target: Modelled, warp: Warp, dtype: torch.dtype, smeared: bool = True) -> Function:
@@ -197,7 +197,7 @@ def _unwarped(target: Modelled, warp: Warp, dtype: torch.dtype, smeared: bool = 
 
 
 def _shaped(y: Any, target: Values | Modelled) -> Any:  # (B, O) -> (B,) where flat
-    return y.select(-1, 0) if target.flat else y
+    return y.select(1, 0) if target.flat else y
 
 
 def _check_names(names: Sequence[str], outputs: set[str]) -> None:
@@ -210,7 +210,7 @@ def _check_names(names: Sequence[str], outputs: set[str]) -> None:
 def _table(graph: OnnxGraph, encoding: Encoding, names: Sequence[str]) -> Node:  # (B, C)
     """Declare each column (B,) as an input under its name and write them as numbers."""
     columns = [_column(graph, name, column) for name, column in zip(names, encoding.columns, strict=True)]
-    return graph.write("cat", columns, -1)
+    return graph.write("cat", columns, 1)
 
 
 def _column(graph: OnnxGraph, name: str, column: Column) -> Node:  # (B, 1)
@@ -219,7 +219,7 @@ def _column(graph: OnnxGraph, name: str, column: Column) -> Node:  # (B, 1)
     Numbers come in the graph's dtype, levels of text as strings, levels that are numbers as doubles.
     """
     if column.levels is None:
-        return graph.input(name, graph.dtype).unsqueeze(-1)
+        return graph.input(name, graph.dtype).unsqueeze(1)
     unseen = float(len(column.levels)) if column.other else AVERAGE
     is_text = {isinstance(level, str) for level in column.levels or column.rare or ("",)}
     if len(is_text) > 1:
@@ -238,12 +238,12 @@ def _column(graph: OnnxGraph, name: str, column: Column) -> Node:  # (B, 1)
             values_floats=[*map(float, range(len(column.levels))), *[math.nan] * len(missing)],
             default_float=unseen,
         )
-        return codes.to(graph.dtype).unsqueeze(-1)
+        return codes.to(graph.dtype).unsqueeze(1)
     # Compared as doubles, whatever the graph's dtype: two levels may be one in float32. NaN is equal to nothing.
     levels = torch.tensor(column.levels or (math.nan,), dtype=torch.float64)
-    value = graph.input(name, torch.float64).unsqueeze(-1)
+    value = graph.input(name, torch.float64).unsqueeze(1)
     place = value.eq(levels).to(graph.dtype) @ torch.arange(1, len(levels) + 1, dtype=graph.dtype)[:, None]
-    return value.isnan().where(math.nan, (place < 0.5).where(unseen, place - 1.0))
+    return value.isnan().where(math.nan, place.eq(0.0).where(unseen, place - 1.0))
 
 
 def _label(probabilities: Node, classes: list[str]) -> Node:  # (B, K) -> (B,)
@@ -251,7 +251,7 @@ def _label(probabilities: Node, classes: list[str]) -> Node:  # (B, K) -> (B,)
     graph = probabilities.graph
     # Not ArgMax, which onnxruntime gives a wrong shape for an empty batch.
     order = graph.node("TopK", probabilities, torch.tensor([1]), outputs=2)
-    return probabilities.select(-1, 0).isnan().where([""], graph.node("Gather", classes, order.select(-1, 0)))
+    return probabilities.select(1, 0).isnan().where([""], graph.node("Gather", classes, order.select(1, 0)))
 
 
 def _notes(

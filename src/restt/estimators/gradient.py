@@ -52,6 +52,11 @@ class Prepared:
     seed: int
 
     @property
+    def runs(self) -> int:
+        """The number of runs of the module."""
+        return len(self.module.first)
+
+    @property
     def judged(self) -> Examples:
         """The rows on which a finished training is judged."""
         return (self.rows if self.held is None else self.held).examples
@@ -184,7 +189,7 @@ def why_it_failed(module: ResTT, prepared: Prepared, events: Sequence[Event]) ->
     stopped = [event for event in events if event.kind == "failed"]
     reasons = []
     if stopped:
-        runs = f"{len(stopped)} of {module.runs} runs were" if (module.runs or 1) > 1 else "the training was"
+        runs = f"{len(stopped)} of {prepared.runs} runs were" if prepared.runs > 1 else "the training was"
         reasons.append(f"{runs} stopped because it exploded again and again ({stopped[0].message})")
     rows, target = prepared.rows, prepared.target
     judged = slice(None, None, -(-len(rows.vectors) // NET.judged_rows))

@@ -10,6 +10,7 @@ import numpy as np
 from restt._common.errors import shown
 from restt.estimators.columns import binary_exponents
 from restt.estimators.saved import OldScale
+from restt.estimators.tables import output_columns
 from restt.prior import Warp
 from restt.prior.distribution import Distribution as Standard
 
@@ -35,7 +36,7 @@ class Modelled:
     @classmethod
     def scaled(cls, y: np.ndarray, weights: np.ndarray) -> tuple[Modelled, np.ndarray]:
         """Make the target of y (B,) or (B, O), its model scale not yet chosen, and divide y (B, O)."""
-        values = y.reshape(len(y), -1)
+        values = output_columns(y)
         exponents = binary_exponents(np.abs(values).max(axis=0))
         exponents = np.where(np.abs(exponents) > ORDINARY_EXPONENT, exponents, 0)
         constant = np.where(values.min(axis=0) == values.max(axis=0), values[0], np.nan)
@@ -44,7 +45,7 @@ class Modelled:
 
     def divided(self, y: np.ndarray) -> np.ndarray:  # (B, O)
         """Other rows' y (B,) or (B, O) as the ``model`` scale sees it."""
-        return _divided(y.reshape(len(y), -1), self.exponents, self.constant)
+        return _divided(output_columns(y), self.exponents, self.constant)
 
     @property
     def outputs(self) -> int:

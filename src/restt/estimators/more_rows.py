@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from restt._common.devices import read_device
+from restt._common.errors import warn_caller
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import AVERAGE, Column, read_numbers
 from restt.estimators.modelled import Modelled
 from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior, solved
-from restt.estimators.tables import Examples, Table
+from restt.estimators.tables import Examples, Table, output_columns
 from restt.features.levels import read_level
 from restt.prior import Predictive, Settings, Warp
 from restt.prior.functionals import surprise
@@ -51,7 +51,7 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
     if refit_scales:
         columns = may_miss(columns)
     numbers = read_numbers(columns, given.table)
-    y = given.y.reshape(len(given), -1)
+    y = output_columns(given.y)
     if y.shape[1] != target.outputs:
         raise ValueError(f"y must have {target.outputs} column(s), as many as in the first fit, got {y.shape[1]}")
     varies = ~np.isnan(target.constant) & (y != target.constant).any(axis=0)
@@ -92,11 +92,10 @@ def check_room(seen: int, given: int, most: int) -> None:
 def warn_if_unlikely(odds: float) -> None:
     """Give a :class:`ScalesWarning` where new rows of this probability do not look like those of the first fit."""
     if odds < UNLIKELY:
-        warnings.warn(
+        warn_caller(
             f"the new rows are unlikely under the first fit (probability {max(odds, 1e-300):.1g}): "
             "partial_fit(X, y, refit_scales=True) learns its scales anew",
             ScalesWarning,
-            stacklevel=5,
         )
 
 
@@ -153,9 +152,5 @@ def _plausible(targets: np.ndarray, seen: FitRows) -> np.ndarray:  # (K,)
     low, high = ordinary_range(seen.targets, seen.weights)
     kept = np.flatnonzero(((low <= targets) & (targets <= high)).all(axis=1))
     if len(kept) < len(targets):
-        warnings.warn(
-            f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others",
-            UserWarning,
-            stacklevel=5,
-        )
+        warn_caller(f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others")
     return kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from restt import chain
 from restt._common.compat_sklearn import Interval, fit_context
 from restt._common.devices import fitting_threads
-from restt._common.errors import shown
+from restt._common.errors import shown, warn_caller
 from restt._common.ranks import read_group
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
@@ -293,7 +292,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         reason = why_it_failed(self.module_, prepared, events)
         if reason:
             advice = "Try a smaller lr, more epochs or another penalty"
-            warnings.warn(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning, stacklevel=3)
+            warn_caller(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning)
 
     def _settings(self, rows: int, width: int) -> Settings:
         return settle(

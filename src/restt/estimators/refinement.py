@@ -8,7 +8,6 @@ falls with the rows as a prior's does. The weights of least loss on held-out row
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from restt import chain
 from restt._common.devices import fitting_threads
+from restt._common.errors import warn_caller
 from restt.estimators.compact import Basis, change_basis, interpolated, state_bases
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import multiplication, unless_equal
@@ -195,11 +195,10 @@ def refine(
     start_loss, refined_loss = (held_out_loss(part, encoding, held, loss) for part in (module, refined))
     failed = [event.message for record in history for event in record.events if event.kind == "failed"]
     if len(failed) == len(factors):
-        warnings.warn(
+        warn_caller(
             f"training on all {len(rows)} rows was stopped because it exploded again and again ({failed[0]}); what was "
             "best on held-out rows is kept",
             ConvergenceWarning,
-            stacklevel=2,
         )
     better = refined_loss < start_loss
     return Refined(refined if better else module, history, start_loss, refined_loss if better else start_loss)

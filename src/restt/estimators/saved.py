@@ -49,7 +49,7 @@ def current_kind(state: Mapping[str, Any], parameters: Mapping[str, Any]) -> tup
         return str(state["kind"]), {**kept, "handle_missing": missing}
     kept = {name: value for name, value in parameters.items() if name != "solver"}
     bond = _TRAINED_BOND if kept["bond_dim"] == "auto" else kept["bond_dim"]
-    return str(state["kind"]).replace("ResTT", "ResTTNet", 1), {**kept, "handle_missing": missing, "bond_dim": bond}
+    return str(state["kind"]).replace("ResTT", "ResTTNet"), {**kept, "handle_missing": missing, "bond_dim": bond}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -207,17 +207,13 @@ class _Fit:
     seconds: float = 0.0  # share of its group's time
 
     @property
-    def runs(self) -> int:
-        return self.prepared.module.runs or 1
-
-    @property
     def kind(self) -> tuple[Any, ...]:
         """Key that is equal for fits that can be runs of one module."""
         module, config, settings = self.prepared.module, self.prepared.config, self.prepared.settings
-        shared = replace(config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, seed=None, penalty=None)
+        shared = [getattr(config, one.name) for one in fields(config) if one.name not in (*OF_RUNS, "penalty")]
         towards = (config.penalty or Penalty()).towards
         sizes = module.topology, module.feature_dim, module.bond_dim, module.outputs
-        return *sizes, settings.device, settings.precision, shared, towards
+        return *sizes, settings.device, settings.precision, *shared, towards
 
 
 def _train_all(fits: Sequence[_Fit]) -> None:
@@ -248,7 +244,7 @@ def _train_all(fits: Sequence[_Fit]) -> None:
 def _most_fits(fit: Prepared) -> int:
     """Fits of one kind in a group."""
     module, device = fit.module, fit.settings.device
-    sizes = module.sites, module.feature_dim, module.bond_dim, module.outputs, module.runs or 1
+    sizes = module.sites, module.feature_dim, module.bond_dim, module.outputs, fit.runs
     room = NET.cached_bytes if device.type == "cpu" else NET.gpu_share * available_memory(device)
     return max(1, int(room // training_bytes(fit.settings, *sizes, rows=len(fit.rows.vectors))))
 
@@ -274,13 +270,13 @@ def _train_group(group: Sequence[_Fit]) -> None:
         records = list(stream)
     seconds, start = (time.perf_counter() - began) / len(group), 0
     for fit in group:
-        runs, fit.seconds = range(start, start + fit.runs), seconds
+        runs, fit.seconds = range(start, start + fit.prepared.runs), seconds
         with torch.no_grad():
             for name, value in fit.prepared.module.named_parameters():
-                value.copy_(module.get_parameter(name)[start : start + fit.runs])
+                value.copy_(module.get_parameter(name)[runs.start : runs.stop])
         fit.epochs = max(record.epoch for record in records if set(record.runs) & set(runs))
         fit.events = [event for record in records for event in record.events if event.run in runs]
-        start += fit.runs
+        start = runs.stop
 
 
 def _stacked(modules: Sequence[ResTT]) -> ResTT:
@@ -312,7 +308,7 @@ def _joined(
             vectors.append(given.vectors if padding is None else given.vectors.masked_fill(padding, 0))
             distinct.append(given)
             places[id(given)] = torch.arange(start, start + len(given.vectors))
-    subset = [places[id(given)] for fit, given in zip(fits, rows, strict=True) for _ in range(fit.module.runs or 1)]
+    subset = [places[id(given)] for fit, given in zip(fits, rows, strict=True) for _ in range(fit.runs)]
     return (
         torch.cat(vectors),
         torch.cat([given.targets for given in distinct]),
@@ -323,7 +319,7 @@ def _joined(
 
 def _joint_config(fits: Sequence[Prepared]) -> TrainConfig:
     """Join the fits' settings, with a value for each run where they may differ."""
-    runs = [fit.module.runs or 1 for fit in fits]
+    runs = [fit.runs for fit in fits]
 
     def of_runs(name: str, holders: Sequence[Any]) -> list[Any]:
         pairs = zip(holders, runs, strict=True)

@@ -308,7 +308,7 @@ def _members(
 
 def _averaged(members: Sequence[tuple[list[Tensor], float]], device: Settings) -> ResTT:
     """The members as runs of one module, each scaled so that the plain mean is the average."""
-    bond = max(core.shape[2] for cores, _ in members for core in cores[:-1]) if len(members[0][0]) > 1 else 1
+    bond = max((core.shape[2] for cores, _ in members for core in cores[:-1]), default=1)
     parts = []
     for cores, weight in members:
         last = cores[-1] * (weight * len(members))

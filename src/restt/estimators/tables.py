@@ -268,6 +268,11 @@ def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
     return np.asarray(values)
 
 
+def output_columns(y: np.ndarray) -> np.ndarray:  # (B,) or (B, O) -> (B, O)
+    """Targets with a column for each output."""
+    return y[:, None] if y.ndim == 1 else y
+
+
 def as_pandas(x: Any) -> Any:
     """Convert a data frame of polars, pyarrow or another with the Arrow interface to pandas; leave the rest as is."""
     if _is_pandas(x) or not hasattr(x, "__arrow_c_stream__"):

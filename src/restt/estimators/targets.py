@@ -13,6 +13,7 @@ from torch import Tensor
 from restt._common.errors import shown
 from restt.estimators.columns import binary_exponents, mean_and_spread
 from restt.estimators.settings import NET
+from restt.estimators.tables import output_columns
 
 # Characters that labels of a saved model may be declared to have, where none of them is longer.
 MOST_CHARACTERS = 1024
@@ -34,7 +35,7 @@ class Values:
     @classmethod
     def fit(cls, y: np.ndarray, weights: np.ndarray) -> Values:
         """Learn mean and scale from y (B,) or (B, O) and weights (B,)."""
-        return cls(*mean_and_spread(y.reshape(len(y), -1), weights), y.ndim == 1)
+        return cls(*mean_and_spread(output_columns(y), weights), y.ndim == 1)
 
     @property
     def outputs(self) -> int:
@@ -43,12 +44,13 @@ class Values:
 
     def encode(self, y: np.ndarray) -> Tensor:  # (B, O)
         """Standardise y."""
-        if y.reshape(len(y), -1).shape[1] != self.outputs:
+        values = output_columns(y)
+        if values.shape[1] != self.outputs:
             raise ValueError(f"y must have {self.outputs} output(s) as in the first fit, got shape {y.shape}")
         # Divided by a power of two first, which changes no digit: y - mean may be too large for a float.
         exponents = -binary_exponents(np.maximum(np.abs(self.mean), self.scale))
         scale = np.where(self.scale == 0, 1.0, np.ldexp(self.scale, exponents))
-        centred = np.ldexp(y.reshape(len(y), -1), exponents) - np.ldexp(self.mean, exponents)
+        centred = np.ldexp(values, exponents) - np.ldexp(self.mean, exponents)
         return torch.from_numpy(centred / scale)
 
     def auto_penalty(self, rows: int) -> float:

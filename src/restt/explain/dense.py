@@ -31,11 +31,12 @@ class DenseTrain:
         bond = max(core.shape[-1] for core in self.cores)
         parts = []
         for rows in row_chunks(len(x), self._runs * bond * (highest + 1) * (2 + x.shape[-1]), x.device):
+            chunk = x[rows]
             steps = [
                 (partial(_absent, core=core), partial(_present, core=core, x=at))
-                for core, at in zip(self.cores, x[rows].unbind(1), strict=True)
+                for core, at in zip(self.cores, chunk.unbind(1), strict=True)
             ]
-            state = by_order(x.new_ones(self._runs, rows.stop - rows.start, 1), steps, highest)
+            state = by_order(x.new_ones(self._runs, len(chunk), 1), steps, highest)
             parts.append(state.mean(dim=1).transpose(0, 1))
         return torch.cat(parts)
 

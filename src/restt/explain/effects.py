@@ -125,9 +125,9 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(sides)}")
     grids = [subject.grid(site, values, background) for site, values in zip(chosen, sides, strict=True)]
     sizes = [len(vectors) for _, vectors in grids]
-    places = np.indices(sizes).reshape(len(sizes), -1)  # of every point of the grid, by site
+    places = torch.meshgrid(*map(torch.arange, sizes), indexing="ij")  # of every point of the grid, by site
     points = {
-        site: (vectors - means[site])[torch.from_numpy(place)]
+        site: (vectors - means[site])[place.flatten()]
         for site, (_, vectors), place in zip(chosen, grids, places, strict=True)
     }
     members = subject.train(means).term(points)  # (S, ΠG, D)

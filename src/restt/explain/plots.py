@@ -16,6 +16,7 @@ UP, DOWN, NEUTRAL, LIGHT = "#c2552d", "#2563a8", "#555555", "#cfe0f5"
 NOTHING = "#bbbbbb"  # what is not distinguishable from nothing
 DEVIATIONS = 2.0  # posterior standard deviations within which a value is not
 BARS = 12  # columns shown; the rest are summed, or left to the tables
+LINE = {"color": NEUTRAL, "linewidth": 0.8}  # of 0, or of a base
 
 
 def _start(explanation: Any, output: int, axes: Any, width: float = 6.0, height: float = 4.0) -> tuple[int, Any]:
@@ -56,12 +57,12 @@ def waterfall(local: Any, output: int = 0, axes: Any = None, row: int = 0) -> An
     for place, (_, value, nothing) in reversed(list(enumerate(bars))):
         axes.barh(place, value, left=level, color=NOTHING if nothing else UP if value > 0 else DOWN)
         end = max(level, level + value)
-        axes.annotate(f"{value:+.3g}", (end, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(f"{value:+.3g}", (end, place), (3, 0), textcoords="offset points", va="center", fontsize="small")
         level += value
     axes.use_sticky_edges = False  # room for the labels beyond the bars
     axes.margins(x=0.2)
-    axes.axvline(base, color=NEUTRAL, linewidth=0.8, linestyle=":")
-    axes.axvline(level, color=NEUTRAL, linewidth=0.8)
+    axes.axvline(base, linestyle=":", **LINE)
+    axes.axvline(level, **LINE)
     _rows_of(axes, [label for label, _, _ in bars])
     axes.set_xlabel(f"{local.measured(o)}: from {base:.3g} to {level:.3g}")
     return axes
@@ -84,7 +85,7 @@ def beeswarm(local: Any, output: int = 0, axes: Any = None) -> Any:
             ranks = rankdata(_placed(local.data[:, n])[0], "dense", nan_policy="omit") - 1
             ranks = ranks / max(1.0, np.nan_to_num(ranks).max())
         axes.scatter(values[known, n], offsets[known], c=ranks[known], cmap="coolwarm", vmin=0.0, vmax=1.0, **dots)
-    axes.axvline(0, color=NEUTRAL, linewidth=0.8)
+    axes.axvline(0, **LINE)
     _rows_of(axes, [local.names[n] for n in ranked])
     axes.set_xlabel(f"{local.method} for {local.measured(o)}")
     return axes
@@ -106,8 +107,8 @@ def dependence(local: Any, output: int = 0, axes: Any = None, column: Any = 0) -
         axes.set_xticks(range(len(levels)), levels)
     if local.std is not None:
         axes.errorbar(at, values, local.std[known, n, o], fmt="none", ecolor="#dddddd", zorder=1)
-    axes.scatter(at, values, color=np.where(grey, NOTHING, DOWN).tolist(), s=12, zorder=2)
-    axes.axhline(0, color=NEUTRAL, linewidth=0.8)
+    axes.scatter(at, values, color=np.where(grey, NOTHING, DOWN).tolist(), s=12)
+    axes.axhline(0, **LINE)
     axes.set(xlabel=local.names[n], ylabel=f"{local.method} for {local.measured(o)}")
     return axes
 
@@ -191,9 +192,9 @@ def network(explanation: Any, output: int = 0, axes: Any = None) -> Any:
             line = zip(point, points.mean(axis=0), strict=True)
             axes.plot(*line, color=colour, linewidth=4 * strength, alpha=0.3 + 0.6 * strength, zorder=1)
     sizes = [60 + 900 * float(alone[n]) for n in columns]
-    axes.scatter(*np.array(list(at.values())).T, s=sizes, color=NEUTRAL, zorder=2)
+    axes.scatter(*np.array(list(at.values())).T, s=sizes, color=NEUTRAL)
     for n, point in at.items():
-        axes.annotate(explanation.names[n], 1.22 * point, ha="center", va="center", fontsize=9)
+        axes.annotate(explanation.names[n], 1.22 * point, ha="center", va="center", fontsize="small")
     axes.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal")
     axes.set_axis_off()
     return axes
@@ -216,7 +217,7 @@ def effect_curve(effect: Any, output: int = 0, axes: Any = None) -> Any:
     else:
         axes.bar(range(len(grid)), values, yerr=spread if spread.any() else None, color=DOWN)
         axes.set_xticks(range(len(grid)), _levels(grid))
-    axes.axhline(0, color=NEUTRAL, linewidth=0.8)
+    axes.axhline(0, **LINE)
     axes.set(xlabel=effect.names[0], ylabel=f"effect on {effect.measured(o)}")
     return axes
 

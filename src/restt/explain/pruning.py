@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -155,8 +154,7 @@ class Original:
 
     def accepts(self, errors: Tensor) -> bool:  # (O,)
         """True where errors are within the tolerance."""
-        error = float(errors.norm() / self.spread)
-        return math.isfinite(error) and error <= self.tolerance
+        return bool(errors.norm() / self.spread <= self.tolerance)
 
     def smaller_bond(self) -> ResTT | None:
         """The residual train of the smallest bond that is close enough, if any is smaller than the model."""

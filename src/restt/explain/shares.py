@@ -200,7 +200,9 @@ def _posterior_errors(
     """Posterior errors of the shares of terms, and of all terms with each of some columns, on a sample of the rows."""
     place = np.random.default_rng(settings.seed).permutation(len(rows))[: settings.rows]
     sample = rows[torch.from_numpy(place).to(rows.device)]
-    parts = [(posterior, sizes, sizes > 0) for posterior, sizes in subject.posteriors]
+    posteriors = subject.posteriors
+    # A single posterior has all outputs, those of one value too.
+    parts = [(posterior, sizes, (sizes > 0) | (len(posteriors) == 1)) for posterior, sizes in posteriors]
     size = torch.stack([sizes for _, sizes, _ in parts]).sum(0)  # an output is one function's, or none's
     train, away, latent = subject.train(means), sample - means, subject.decide(sample)
 
@@ -213,13 +215,13 @@ def _posterior_errors(
         draws = centre.expand(settings.draws, -1, -1).clone()
         priors = prior_covariances(parts[0][0], products)  # the same for all classes
         for posterior, sizes, own in parts:
-            middle = centre[:, own] / sizes[own]
+            middle = torch.where(sizes > 0, centre / sizes, 0.0)[:, own]
             draws[..., own] = sizes[own] * posterior_draws(posterior, priors, middle, settings.draws, settings.seed)
         part, whole = draws.split(len(sample), dim=1)  # (draws, B, D)
         part, whole = part - part.mean(dim=1, keepdim=True), whole - whole.mean(dim=1, keepdim=True)
         variance = whole.square().sum(1)
         known = (variance > 0) & (size > 0)
-        ratios = [torch.where(known, (part * of).sum(1) / variance.where(known, 1.0), 0.0) for of in (whole, part)]
+        ratios = [torch.where(known, (part * of).sum(1) / variance, 0.0) for of in (whole, part)]
         share, own = ratios
         return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()
 

@@ -72,7 +72,7 @@ def sobol_indices(model: Any, background: Any = None, max_order: int | None = No
 
 def share_of(part: Tensor, whole: Tensor) -> Tensor:  # (…, D), (D,)
     """The ratio, 0 where nothing varies."""
-    return torch.where(whole > 0, part / whole.where(whole > 0, 1.0), 0.0)
+    return torch.where(whole > 0, part / whole, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

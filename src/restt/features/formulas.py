@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_int, shown
+from restt._common.errors import check_int, shown, warn_caller
 from restt.features.base import RangeWarning
 from restt.features.numeric import NumericMap
 
@@ -119,10 +118,9 @@ class Trigonometric(NumericMap):
         low, high = (end.item() for end in values.detach().aminmax())
         if max(-low, high) <= PERIOD / 2:
             return
-        warnings.warn(
+        warn_caller(
             f"x has values from {low:g} to {high:g}, but Trigonometric is made for values in [0, 1] and repeats with "
             f"period {PERIOD}, so that different values become the same site vector. Scale x first, for "
             "example pixels by x / 255, or columns to their range",
             RangeWarning,
-            stacklevel=2,
         )

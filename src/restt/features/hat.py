@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._common.compat_torch import has_no_values, is_transforming
+from restt._common.compat_torch import has_no_values
 from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import rows_of, tensor64
 from restt.features.numeric import NumericMap
@@ -112,7 +112,7 @@ class Hat(NumericMap):
         padded, last = (part.to(values.device) for part in self._padded_knots())
         knots = padded.to(values.dtype).expand(values.shape[1], -1).contiguous()  # (N, K)
         upper, known = knots[:, 1:].contiguous(), values.detach()
-        if is_transforming():  # a search of torch warns there
+        if has_no_values(values):  # a search warns in torch.func, and ONNX has none
             below = (known.unsqueeze(-1) >= upper).sum(-1)
         else:
             below = torch.searchsorted(upper, known.T.contiguous(), right=True).T

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
-from restt._common.errors import check_positive
+from restt._common.errors import check_positive, warn_caller
 from restt.init.variances import per_site, resolve_sigma2, slopes, stable_sigma2_per_site
 from restt.topology import Topology
 
@@ -94,7 +93,7 @@ def warn_if_unstable(
 ) -> None:
     """Emit a :class:`StabilityWarning` with the suggested value where ``sigma2`` explodes or vanishes at this length.
 
-    ``sigma2="auto"`` never warns. The warning names the line of the caller's caller.
+    ``sigma2="auto"`` never warns.
     """
     if isinstance(sigma2, str):
         return
@@ -109,11 +108,10 @@ def warn_if_unstable(
         if isinstance(suggested, float)
         else f"{suggested.min().item():.3g} to {suggested.max().item():.3g} by site"
     )
-    warnings.warn(
+    warn_caller(
         f"sigma2 makes signals {span.phase}: their variance changes by a factor 1e{log_change / math.log(10):+.0f} "
         f'along the {topology.sites} sites; sigma2="auto" would take {values}',
         StabilityWarning,
-        stacklevel=3,
     )
 
 

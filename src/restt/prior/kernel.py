@@ -71,12 +71,10 @@ class Kernel:
         )
         entries = torch.tensor([size**2 for size in sizes], dtype=torch.int64)
         self._entries = torch.repeat_interleave(torch.arange(len(sizes)), entries).to(like.device)
-        widths, starts = [width] * len(sites), [0] * len(sites)
-        for k, n in enumerate(self.numbers):
-            starts[n] = k * width**2
+        places = {n: (width, k * width**2) for k, n in enumerate(self.numbers)}
         for n, size, start in zip(self.categories, sizes, entries.cumsum(0) - entries, strict=True):
-            widths[n], starts[n] = size, count * width**2 + int(start)
-        self._widths, self._starts = tuple(widths), tuple(starts)
+            places[n] = size, count * width**2 + int(start)
+        self._widths, self._starts = zip(*(places[n] for n in range(len(sites))), strict=True)
 
     @classmethod
     def measured(cls, sites: Sequence[Site], rows: Rows, weights: Tensor, outputs: int) -> Kernel:

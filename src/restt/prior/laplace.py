@@ -196,7 +196,10 @@ class LogitPosterior:
             own, beside, width = tensors[f"moment.{n}"], tensors[f"beside.{n}"], site.width if site.knots else 0
             if mean.shape != (site.width,) or own.shape != (width,) or beside.shape != (max(width - 1, 0),):
                 raise ValueError(f"column {n} has states of shapes {tuple(mean.shape)} and {tuple(own.shape)}")
-            moments.append(torch.diag(own) + torch.diag(beside, 1) + torch.diag(beside, -1) if width else own[None, :0])
+            moment = torch.diag(own)
+            if width:
+                moment += torch.diag(beside, 1) + torch.diag(beside, -1)
+            moments.append(moment)
         kernel = Kernel(sites, means, moments, 1 if classes == 2 else classes)
         shapes = {"factors": (members,), "weights": (members,), "table": (rows, len(sites)), "row_weights": (rows,)}
         for name, shape in shapes.items():
@@ -212,7 +215,7 @@ class LogitPosterior:
         share = float(config["share"])
         if not (0 < share <= 1 and abs(arrays["weights"].sum() - 1) < 1e-6):
             raise ValueError(f"members of share {share} have weights of sum {arrays['weights'].sum()}")
-        components = tuple(Component(one["name"], tuple(one["terms"]), 1.0, {}) for one in config["components"])
+        components = tuple(Component(one["name"], tuple(one["terms"])) for one in config["components"])
         return cls(kernel, tensors["thetas"], components, **arrays, share=share)
 
 

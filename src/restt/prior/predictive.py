@@ -168,7 +168,7 @@ class Predictive(Mixture):
         sites = [Site.from_config(site) for site in config["sites"]]
         means, moments = ([tensors[f"{name}.{n}"] for n in range(len(sites))] for name in ("mean", "moment"))
         arrays = {name: tensors[name].numpy() for name in _ARRAYS}
-        components = tuple(Component(one["name"], tuple(one["terms"]), 1.0, {}) for one in config["components"])
+        components = tuple(Component(one["name"], tuple(one["terms"])) for one in config["components"])
         members, inducing, outputs = arrays["means"].shape
         for n, (site, mean, moment) in enumerate(zip(sites, means, moments, strict=True)):
             square = (site.width, site.width) if site.knots is not None else (0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._common.errors import shown
+from restt._common.errors import shown, warn_caller
 
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 # y further from its median than this many widths of its middle nine tenths is implausible.
@@ -78,11 +77,9 @@ def drop_implausible_targets(targets: np.ndarray, weights: np.ndarray) -> np.nda
     keep = np.asarray(((low <= targets) & (targets <= high)).all(axis=1))
     if not keep.all():
         worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
-        warnings.warn(
+        warn_caller(
             f"{int((~keep).sum())} row(s) are left out of the fit: their y, such as {worst:g}, is more than "
-            f"{_IMPLAUSIBLE:g} times the width of the middle nine tenths away from the median",
-            UserWarning,
-            stacklevel=4,
+            f"{_IMPLAUSIBLE:g} times the width of the middle nine tenths away from the median"
         )
     return keep
 

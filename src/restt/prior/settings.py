@@ -41,8 +41,8 @@ class Component:
 
     name: str
     terms: tuple[str, ...]  # of TERMS
-    weight: float  # before any row is seen
-    densities: Mapping[str, Density]
+    weight: float = 1.0  # before any row is seen
+    densities: Mapping[str, Density] = field(default_factory=dict)
 
 
 @cache

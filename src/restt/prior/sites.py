@@ -24,6 +24,8 @@ KNOTS = 32
 # Scaled values further out are the same to every hat; beyond the tail, straight lines are flat.
 _FURTHEST = 1e100
 _TAIL = 10.0
+# Knot, position and value of a column of one value.
+_AT_ZERO = (0.0,), (0.0,), (0.0,)
 # How far the knot beyond a column's end is, in mean excesses of the outermost values: that many of them, or this share
 # of all where it is more. Of less than twice as many, nothing is known beyond the ends.
 _REACH, _OUTERMOST, _OUTERMOST_SHARE = 3.0, 5, 0.2
@@ -155,11 +157,11 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bo
     present = ~np.isnan(column)
     missing = not present.all()
     if not present.any():
-        return Site((0.0,), (0.0,), (0.0,), missing=missing)
+        return Site(*_AT_ZERO, missing=missing)
     raw, used = column[present], weights[present]
     least, most = raw.min(), raw.max()
     if least == most:
-        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(least))
+        return Site(*_AT_ZERO, missing=missing, shift=float(least))
     # The middle nine tenths set the scale: a value of 1e30 leaves the others apart. Halves before differences, so that
     # a column from -1e308 to 1e308 does not overflow.
     bottom, middle, top = weighted_quantile(raw, used, (0.05, 0.5, 0.95))
@@ -168,7 +170,7 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bo
         scaled = np.clip((raw - shift) / scale, -_FURTHEST, _FURTHEST)
     distinct, inverse = np.unique(scaled, return_inverse=True)
     if len(distinct) == 1:
-        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(shift), scale=float(scale))
+        return Site(*_AT_ZERO, missing=missing, shift=float(shift), scale=float(scale))
     counts = np.bincount(inverse, used)
     share = counts / used.sum()
     # Straight lines end where a tail becomes an accident.

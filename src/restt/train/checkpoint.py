@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
+from restt._common.errors import warn_caller
 from restt._common.tensorfile import BadFile, Kind, open_file, tensor_bytes, write_file
 from restt.train.config import TrainConfig
 from restt.train.data import RunData
@@ -109,11 +109,10 @@ class Checkpoints:
                 "choose another folder"
             ) from None
         except OSError as error:  # no locks, or a folder that may only be read
-            warnings.warn(
+            warn_caller(
                 f"checkpoint_dir {self.folder} cannot be locked ({error.strerror or error}): make sure that no other "
                 "process trains into it",
                 RuntimeWarning,
-                stacklevel=4,
             )
         _trainings[self._key] = self
 

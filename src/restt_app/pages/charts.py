@@ -23,6 +23,7 @@ SERIES = 6
 SHADES = 5
 HISTOGRAM = 26.0  # height of the rows under a curve
 CHARACTER = 7.0  # width of a character, in units of the drawing
+NAME_WIDTH, NAME_HEIGHT = 72, 35  # room of a name beside a surface
 
 
 def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -178,9 +179,9 @@ def surface(
         tip = f"{names[0]} = {grids[0][i]}, {names[1]} = {grids[1][j]}: {signed(float(value))}"
         shade, x, y = _shade(float(value) / limit), chart.x(i), chart.y(j + 1)
         chart.add("rect", shade, tip=tip, x=x, y=y, width=wide + 0.3, height=high + 0.3)
-    for i in range(0, len(grids[0]), math.ceil(72 / wide)):
+    for i in range(0, len(grids[0]), math.ceil(NAME_WIDTH / wide)):
         chart.text(chart.x(i + 0.5), chart.bottom + 16, cut(grids[0][i], 10), "tick", "middle")
-    for j in range(0, len(grids[1]), math.ceil(35 / high)):
+    for j in range(0, len(grids[1]), math.ceil(NAME_HEIGHT / high)):
         chart.text(chart.left - 7, chart.y(j + 0.5) + 4, cut(grids[1][j], 10), "tick", "end")
     chart.text((chart.left + chart.right) / 2, chart.bottom + 34, cut(names[0], 40), "label", "middle")
     chart.text(2, 14, cut(names[1], 44))

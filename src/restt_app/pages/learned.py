@@ -84,7 +84,7 @@ def learned(
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
         shares = variance_shares(model, some, [term.columns for term in terms.terms], SHARES)
     variance = shares.variance
-    weights = variance / variance.sum() if variance.sum() > 0 else np.full(len(variance), 1 / len(variance))
+    weights = variance / (variance.sum() or 1.0)
     total, alone, by_order = (np.nan_to_num(part) @ weights for part in (shares.total, shares.alone, shares.of_orders))
     of_terms = np.nan_to_num(shares.of_terms)  # (T, D)
     sizes = np.abs(local.on().values).mean(axis=2)  # (B, C)

@@ -54,7 +54,7 @@ class Column:
             raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
         if column.kind not in KINDS or not is_layout(column.kind, column.layout):
             raise ValueError(f"a column of a model card cannot hold {shown(column.kind)} as {shown(column.layout)}")
-        known = {column.name, *(f"{column.name} {part}" for part in PARTS)}
+        known = {column.name, *(f"{column.name} {part}" for part in PARTS if column.kind == "date")}
         if strange := [name for name in column.inputs if name not in known]:
             raise ValueError(f"the column {shown(column.name)} of a model card has no input {shown(strange[0])}")
         return column
@@ -93,7 +93,7 @@ class Column:
 
     def expanded(self, values: Any) -> dict[str, Any]:
         """Inputs of the model by name, from :meth:`values`."""
-        if self.kind != "date" or len(self.inputs) < 2:
+        if len(self.inputs) < 2:
             return {self.name: values}
         times = moments(values)
         parts = {

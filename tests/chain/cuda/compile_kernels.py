@@ -17,7 +17,7 @@ from triton.compiler import ASTSource
 
 from restt import Topology
 from restt.chain.cuda.calls import KernelCall
-from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
+from restt.chain.cuda.plans import Sizes, backward_plan, core_block, forward_plan
 from restt.train import adam_kernel
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -91,10 +91,8 @@ def problems(given: Sizes, *, want_x: bool = False) -> Iterator[str | None]:
     element = "bf16" if given.precision == "bf16" else "fp32"
     yield problem(forward.pack, p_forward=f"*{element}", p_backward=f"*{element}")
     for plan in (forward, backward):
-        block = [plan.sweep.constants[name] for name in ("PART", "R", "R")]
-        yield problem(
-            plan.sweep, p_core=f"tensordesc<{element}{block}>".replace(" ", "") if plan.tma else f"*{element}"
-        )
+        block = ",".join(map(str, core_block(plan.sweep)))
+        yield problem(plan.sweep, p_core=f"tensordesc<{element}[{block}]>" if plan.tma else f"*{element}")
     yield problem(backward.weights)
     yield problem(backward.head)
 

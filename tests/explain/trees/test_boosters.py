@@ -109,9 +109,7 @@ def test_xgboost_goes_left_below_a_threshold_and_right_with_listed_codes():
     assert trees.predict(rows)[:, 0].tolist() == [2.5, 8.5, 4.5, 8.5, 2.5, 8.5]
     table = pd.DataFrame({"k": pd.Categorical(["x", "y"]), "a": [1.0, 1.0]})  # a frame's own codes, by name
     assert trees.predict(table)[:, 0].tolist() == [8.5, 4.5]
-    assert repr(trees) == (
-        "Trees of XGBoost: 2 trees, 3 distinct boxes of up to 2 of 2 columns with up to 4 states, y of y"
-    )
+    assert repr(trees) == "Trees of XGBoost: 2 trees, 3 distinct boxes of up to 2 of 2 columns with up to 4 states, y"
     dropped = Trees.read(xgboost(drop=[1.0, 0.25]))
     assert dropped.predict(rows[:3])[:, 0].tolist() == [0.5 + 1.25 * value for value in (1, 4, 2)]
     newer = Trees.read(xgboost(weight_drop=[1.0, 0.25]))  # 3.4 has them beside the trees

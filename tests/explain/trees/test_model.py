@@ -203,6 +203,9 @@ def test_columns_that_no_split_reads_have_no_part():
     constant = explain.from_trees(DecisionTreeRegressor().fit(x, np.full(100, 3.0)))
     np.testing.assert_array_equal(constant.predict(x[:2]), 3.0)
     assert float(explain.shapley_values(constant, x[:2], x).abs().max()) == 0.0
+    module = constant.to_module()
+    assert module.bond_dim == 1
+    assert module(constant.vectors(x[:2])).tolist() == [[3.0]] * 2
 
 
 def test_wrong_use_is_named(boosted):
@@ -219,5 +222,5 @@ def test_wrong_use_is_named(boosted):
         explain.polynomial(trees)
     with pytest.raises(TypeError, match="to_module"):
         explain.prune(trees, 0.1)
-    with pytest.raises(TypeError, match=r"tree ensemble .* got LinearRegression"):
+    with pytest.raises(TypeError, match=r"tree ensemble .* got LinearRegression of sklearn$"):
         explain.from_trees(LinearRegression())

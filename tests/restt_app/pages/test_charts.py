@@ -90,6 +90,16 @@ def test_the_tiles_of_a_surface_fill_its_frame_and_its_shades_the_width():
     assert 'viewBox="0 0 440 306"' in chart
 
 
+def test_long_names_are_cut_where_their_room_ends():
+    long = surface(("x" * 50, "y" * 50), (["u" * 11], ["v" * 11]), np.zeros((1, 1)), 1.0, "label", "o" * 50)
+    assert [text for text in drawn(long, "(?:tick|label)", "text") if "…" in text] == [
+        *("u" * 9 + "…", "v" * 9 + "…", "x" * 39 + "…", "y" * 43 + "…", "added to " + "o" * 26 + "…")
+    ]
+    chart = Chart((100, 100), (10.0, 110.0, 20.0, 80.0), "", (0.0, 10.0), (0.0, 4.0))
+    chart.axes("x" * 45, "y" * 45)
+    assert drawn(chart.markup(), "label", "text") == ["x" * 43 + "…", "y" * 43 + "…"]
+
+
 def test_names_of_a_fine_surface_are_as_far_apart_as_they_are_wide():
     grids = tuple([f"{letter}{place}" for place in range(21)] for letter in "xy")
     chart = surface(("across", "up"), grids, np.zeros((21, 21)), 1.0, "both", "y")

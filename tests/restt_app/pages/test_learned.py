@@ -60,9 +60,13 @@ def test_bars_have_their_size_its_interval_and_the_shares_as_numbers():
     assert whole.caption.endswith("interval.")
 
 
-@pytest.mark.parametrize("kind", ["regression", "classification"])
-def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(kind, rows, request):
-    model, found, local = request.getfixturevalue(kind)
+@pytest.fixture(params=["regression", "classification"])
+def page(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(page, rows):
+    model, found, local = page
     terms = top_interactions(model, None, 10, min(model.module_.sites, 4)).terms
     shares = variance_shares(model, rows[0][10:], [term.columns for term in terms], SHARES)
     weights = shares.variance / shares.variance.sum()
@@ -85,7 +89,7 @@ def test_shares_are_those_of_the_library_weighed_by_the_outputs_variance(kind, r
     )
     assert [drawing.title for drawing in found.effects] == [row.name for row in found.relevance.chart.rows]
     # Outputs by falling variance say which have lines, in their own order.
-    assert found.lines == (("y",) if kind == "regression" else ("low", "middle", "high"))
+    assert found.lines == (("y",) if isinstance(model, ResTTNetRegressor) else ("low", "middle", "high"))
 
 
 def test_an_effect_is_the_change_of_the_average_row(regression, rows):

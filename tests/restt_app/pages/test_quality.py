@@ -28,9 +28,10 @@ def test_the_best_model_is_first_whichever_way_a_metric_counts():
 
 
 def test_times_below_a_hundredth_are_not_shown_as_nothing():
-    held_out = {"seconds": {"ResTT": 2.5, "mean": 0.0}}
-    table = scores({"scores": [score("ResTT", 0.9), score("mean", 0.0), score("x", -1.0)], "held_out": held_out})
-    assert texts(table, -1) == ["2.5 s", "< 0.01 s", "–"]
+    held_out = {"seconds": {"ResTT": 2.5, "mean": 0.01, "y": 0.0099}}
+    values = {"ResTT": 0.9, "mean": 0.0, "x": -1.0, "y": -2.0}
+    table = scores({"scores": [score(*pair) for pair in values.items()], "held_out": held_out})
+    assert texts(table, -1) == ["2.5 s", "0.01 s", "–", "< 0.01 s"]
 
 
 def test_the_headline_is_our_score_beside_the_last_baseline():

@@ -39,6 +39,7 @@ def test_a_card_without_a_target_is_refused():
         ({"missing": True}, "'missing' of a column of a model card must be a int, got True"),
         ({"inputs": ["age", 3]}, "inputs and levels of a column of a model card must be texts"),
         ({"inputs": ["age of somebody"]}, "column 'age' of a model card has no input 'age of somebody'"),
+        ({"inputs": ["age", "age month"]}, "column 'age' of a model card has no input 'age month'"),
         ({"colour": "red"}, "a column of a model card has no entry 'colour'"),
     ],
 )

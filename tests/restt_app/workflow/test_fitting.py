@@ -111,6 +111,7 @@ def test_rows_without_a_target_are_left_out_and_said():
     assert "2 rows without a value in 'y' were left out" in card.notes
 
 
+@pytest.mark.usefixtures("little_scoring")
 def test_of_very_many_rows_some_are_drawn(monkeypatch):
     monkeypatch.setattr(fitting, "FIT_ROWS", 30)
     y = np.arange(50.0)
@@ -120,6 +121,15 @@ def test_of_very_many_rows_some_are_drawn(monkeypatch):
     assert fitted.card.source["rows_used"] == 30
     assert any("fitted to 30 of the rows" in note for note in fitted.card.notes)
     assert fitted.card.held_out["metrics"]["r2"] > 0.9  # rows and targets still belong together
+    monkeypatch.setattr(fitting, "FIT_ROWS", 45)
+    assert not any("drawn at random" in note for note in fit_table(data, "y", effort="quick").card.notes)
+
+
+@pytest.mark.usefixtures("little_scoring")
+@pytest.mark.parametrize("options", [{}, {"group": "site_id"}, {"time": "b"}, {"test": frame(range(9), site_id=1)}])
+def test_repeated_ids_are_a_note_where_no_other_way_of_scoring_is_asked_for(options):
+    card = fit_table(frame(range(40), site_id=np.arange(40) // 4), "y", effort="quick", **options).card
+    assert any("several rows share a value of 'site_id'" in note for note in card.notes) == (not options)
 
 
 @pytest.mark.usefixtures("little_scoring")

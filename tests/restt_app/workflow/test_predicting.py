@@ -69,6 +69,7 @@ def test_words_for_missing_values_are_those_of_the_fit(tree_frame, tmp_path):
 
 def test_at_most_five_extra_columns_and_twelve_lacking_ones_are_named(fitted):
     assert extra_columns(list("abcde"), fitted.card) == ["not used: 'a', 'b', 'c', 'd', 'e'"]
+    assert extra_columns(list("abcdef"), fitted.card) == ["not used: 'a', 'b', 'c', 'd', 'e' and 1 more"]
     assert extra_columns(["girth", *"abcdefg"], fitted.card) == ["not used: 'a', 'b', 'c', 'd', 'e' and 2 more"]
     assert extra_columns(["girth", "kind"], fitted.card) == []
     assert listed([f"c{k}" for k in range(12)]).endswith(", 'c11'")

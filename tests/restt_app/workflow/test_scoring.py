@@ -141,6 +141,16 @@ def test_a_class_that_a_fold_has_not_seen_costs_but_breaks_nothing():
     assert honest["calibration"]["of"] is None
 
 
+def test_the_linear_model_has_one_place_for_levels_of_less_than_a_hundredth():
+    x, y = numbers(200)
+    x["kind"] = pd.Categorical(["common"] * 197 + ["two"] * 2 + ["one"])
+    model = Scorer(x, y, None, [(np.arange(200),) * 2], "", 0)._baseline("linear").fit(x, y + 5 * (x.kind != "common"))
+    kinds = ["common", "two", "one", "unseen"]
+    common, two, one, unseen = model.predict(pd.DataFrame({"a": 0.0, "b": np.nan, "kind": pd.Categorical(kinds)}))
+    assert one == unseen > common + 1
+    assert two not in (one, common)
+
+
 def test_boosting_takes_a_class_of_one_row_in_a_long_table():
     x, y = numbers(10_100)
     labels = np.where(y > 0, "u", "v").astype(object)
@@ -258,6 +268,14 @@ def test_of_several_classes_the_predicted_ones_probability_is_meant():
     ]
     assert found["confusion"] == {"matrix": [[1, 0, 0], [1, 1, 0], [0, 0, 1]]}
     assert (found["of"], found["groups"]) == (None, [])
+
+
+def test_bins_of_probabilities_are_tenths_of_the_rows():
+    shares = (np.arange(30) / 32)[:, None] * [-1, 1] + [1, 0]
+    x, y = pd.DataFrame({"a": np.zeros(30)}), np.arange(30) % 3 // 2
+    bins = _reliability(x, y, _Predicted(shares, 0.0), np.array([0, 1]))["bins"]
+    assert [(one["low"], one["high"]) for one in bins] == [(3 * k / 32, (3 * k + 2) / 32) for k in range(10)]
+    assert [one["observed"] for one in bins] == pytest.approx([1 / 3] * 10)
 
 
 def test_a_model_without_intervals_has_rows_without_ends():

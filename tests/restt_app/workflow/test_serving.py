@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 
 from restt_app.workflow.columns import Column  # noqa: E402
-from restt_app.workflow.serving import Batcher, Limits, _BodyLimit, _values, make_app  # noqa: E402
+from restt_app.workflow.serving import Batcher, Limits, _BodyLimit, _Model, _values, make_app  # noqa: E402
 
 
 class Server:
@@ -96,6 +96,7 @@ def test_classes_come_with_their_probabilities(labelled):
     expected = predict_table(labelled, new)
     _, found = server.ask("/predict", {"rows": records(new)})
     _, explained = server.ask("/explain", {"rows": records(new)})
+    assert server.ask("/explain", {"rows": records(new)[:1]})[0] == 200
     server.close()
     assert [row["prediction"] for row in found["predictions"]] == expected.prediction.tolist()
     assert [row["probabilities"]["tall"] for row in found["predictions"]] == expected["probability tall"].tolist()
@@ -144,6 +145,19 @@ def test_what_is_wrong_with_a_request_is_said(server):
     connection.request("POST", "/predict", iter([b"{}"]), {"content-type": "application/json"}, encode_chunked=True)
     assert connection.getresponse().status == 411
     connection.close()
+
+
+def test_requests_that_cannot_be_read_together_are_answered_alone(fitted):
+    model, (first, second) = _Model(fitted), records(trees(2, seed=2))
+    expected = model.predict([first, second])
+    assert model.predict_all([[first], [second, first]]) == [expected[:1], expected[::-1]]
+    alone, wrong, both = model.predict_all([[second], [{**first, "girth": "wide"}], [first, second]])
+    assert (alone, both) == (expected[1:], expected)
+    assert isinstance(wrong, ValueError)
+    assert model.check([first, second]) is None
+    lacking = {name: value for name, value in second.items() if name != "kind"}
+    with pytest.raises(ValueError, match=r"^row 2 lacks the column\(s\) 'kind'; a missing value is null$"):
+        model.check([first, lacking])
 
 
 def test_requests_that_wait_are_answered_together_up_to_the_limit():

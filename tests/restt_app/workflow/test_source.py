@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from restt_app.workflow.source import Source
+from restt_app.workflow.source import Source, strip_texts
 
 ROWS = "größe;name\n1,5;Jürgen\n2;–\n"
 
@@ -133,6 +133,18 @@ def test_a_column_without_a_name_gets_one(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(",b\n0,x\n")
     assert read(path)[0].columns == ["column 1", "b"]
+
+
+def test_texts_are_stripped_and_other_columns_keep_their_type():
+    pa, pd = (pytest.importorskip(name) for name in ("pyarrow", "pandas"))
+    plain = pd.DataFrame({"text": [" u ", "NA"], "number": [1, 2], "mixed": [" u ", 1.5]})
+    for text in ("object", "string", pd.ArrowDtype(pa.string())):
+        frame = plain.astype({"text": text, "number": "int64[pyarrow]"})
+        found = strip_texts(frame, frozenset({"NA"}))
+        assert found.text.isna().tolist() == [False, True]
+        assert (found.text.iloc[0], found.mixed.tolist()) == ("u", [" u ", 1.5])
+        assert found.number.dtype == "int64[pyarrow]"
+        assert found.text.dtype == ("string" if text == "string" else object)
 
 
 def test_damaged_notes_of_pandas_in_a_parquet_file_are_not_looked_at(tmp_path):

@@ -19,12 +19,12 @@ import stat
 import subprocess
 import sysconfig
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from restt._common.errors import warn_caller
 from restt._common.files import user_cache
 from restt.chain.cpu import bundled
 from restt.chain.precision import untraced
@@ -210,7 +210,7 @@ def _private_folder() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
+    warn_caller(message, RuntimeWarning)
 
 
 def _key(compiler: tuple[str, ...], source: Path) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from restt.chain.cuda.calls import KernelCall
 from restt.chain.cuda.launch import Layout
-from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
+from restt.chain.cuda.plans import Sizes, backward_plan, core_block, forward_plan
 from restt.topology import Topology
 
 
@@ -80,7 +80,7 @@ def _compile(device: torch.device, call: KernelCall, precision: str, tma: bool) 
             if name == "p_core" and tma:
                 from triton.tools.tensor_descriptor import TensorDescriptor
 
-                tile, block = call.constants["R"], [call.constants["PART"], call.constants["R"], call.constants["R"]]
+                block, tile = core_block(call), call.constants["R"]
                 pointers.append(TensorDescriptor(core, block, [tile * tile, tile, 1], block))
             elif name in ("p_flags", "p_table"):
                 pointers.append(flag)

@@ -21,6 +21,7 @@ from restt.chain.cuda.plans import (
     Sizes,
     backward_plan,
     column_table,
+    core_block,
     device_flags,
     forward_plan,
     kept_shape,
@@ -203,7 +204,7 @@ def _operand(core: Tensor | None, plan: ForwardPlan | BackwardPlan, stand_in: Te
         return _or_else(core, stand_in)
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    return TensorDescriptor.from_tensor(core, [plan.sweep.constants[name] for name in ("PART", "R", "R")])
+    return TensorDescriptor.from_tensor(core, core_block(plan.sweep))
 
 
 def _aligned_cores(chain: Tensor | None) -> Tensor | None:

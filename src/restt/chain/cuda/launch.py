@@ -91,8 +91,11 @@ class LaunchTables:
     # Where each program has a multiprocessor of its own: steps of 8 columns are shorter.
     one_wave: Mapping[tuple[int, str], SweepLaunch] = field(
         default_factory=lambda: {
-            **{(32, precision): SweepLaunch(8, 0, 2, 5) for precision in ("tf32", "float32", "bf16", "fp16")},
-            **{(64, precision): SweepLaunch(8, 0, 4, 5) for precision in ("tf32", "float32", "bf16", "fp16")},
+            **{
+                (tile, precision): SweepLaunch(8, 0, tile // 16, 5)
+                for tile in (32, 64)
+                for precision in ("tf32", "float32", "bf16", "fp16")
+            },
             (128, "tf32"): SweepLaunch(8, 1, 4, 4),
             (128, "float32"): SweepLaunch(8, 1, 8, 3),
             (128, "bf16"): SweepLaunch(8, 0, 4, 3),

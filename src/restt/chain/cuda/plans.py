@@ -177,6 +177,12 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     return BackwardPlan(sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
 
 
+def core_block(sweep: KernelCall) -> list[int]:
+    """Shape of the packed cores that the copy engine fetches for one step of a sweep."""
+    part, tile = sweep.constants["PART"], sweep.constants["R"]
+    return [part, tile, tile]
+
+
 def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
     """Constants of a sweep; a step over packed features is a single one."""
     width = 1 if sizes.widths else sizes.first[-2]

@@ -190,7 +190,8 @@ def _between(
     ours_bits, theirs_bits = ((bits[:, None] >> np.arange(size) & 1).astype(np.float64) for bits in (ours, theirs))
     alone = ours_bits @ (1 - theirs_bits).T, (1 - ours_bits) @ theirs_bits.T
     counts = tuple(part.astype(np.int64) for part in alone)
-    gains = beta(np.arange(size + 1)[:, None], np.arange(1, size + 2))  # (p-1)! q!/(p+q)!
+    sizes = np.arange(size + 1)
+    gains = beta(sizes[:, None], sizes + 1)  # (p-1)! q!/(p+q)!
     gains[0] = 0.0
     possible = np.where((ours[:, None] | theirs) == full, shares, 0.0)
     gain, loss = possible * gains[counts], possible * gains[counts[::-1]]

@@ -68,8 +68,8 @@ def nested_tree(root: Any, read: Callable[[Any], Split | np.ndarray], listed_lef
     leaf = Split(-1, None, None)
     splits = [node if isinstance(node, Split) else leaf for node in parsed]
     nothing = np.zeros(len(next(node for node in parsed if not isinstance(node, Split))))
-    inner = np.array([split is not leaf for split in splits])
-    left = np.where(inner, 2 * inner.cumsum() - 1, 0)  # children are listed two by two, in the order of their parents
+    # Children are listed two by two, in the order of their parents; those of a leaf are not read.
+    left = 2 * np.cumsum([split is not leaf for split in splits]) - 1
     return Tree(
         np.array([split.column for split in splits]),
         left,
