@@ -131,7 +131,7 @@ def scores(name: str, source: Path, rows: int, tabpfn: Path | None) -> list[dict
 
 
 def draw() -> None:
-    """The mean of 1 − R², where a negative R² counts as 0, against the mean seconds of a fit."""
+    """The mean of 1 − R² against the mean seconds of a fit."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -140,7 +140,7 @@ def draw() -> None:
     found = {title: _recorded(file)["results"] for file, title in RECORDS.items()}
     found = {title: results for title, results in found.items() if results}
     figure, panels = pyplot.subplots(
-        len(found), figsize=(7.2, 3.7 * len(found)), layout="constrained", sharex=True, squeeze=False
+        len(found), figsize=(7.2, 2.9 * len(found)), layout="constrained", sharex=True, squeeze=False
     )
     panels[-1, 0].set(xlabel="seconds of a fit on one thread, mean of the tables")
     for axes, (title, results) in zip(panels[:, 0], found.items(), strict=True):
@@ -154,7 +154,7 @@ def draw() -> None:
 
 def _means(results: dict[str, list[dict[str, Any]]]) -> dict[str, tuple[Any, Any]]:
     return {
-        name: (np.mean([row["seconds"] for row in rows]), np.mean([1 - max(row["r2"], 0.0) for row in rows]))
+        name: (np.mean([row["seconds"] for row in rows]), np.mean([1 - row["r2"] for row in rows]))
         for name, rows in results.items()
     }
 
