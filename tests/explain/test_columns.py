@@ -36,6 +36,7 @@ def test_a_modules_grid_is_of_vectors_padded_to_its_width() -> None:
     assert module_grid(module, 2, None, rows)[1].tolist() == [[1, 2, 3]]
     assert module_grid(module, 1, [7.0, 8.0], rows)[1].tolist() == [[7, 0, 0], [8, 0, 0]]
     assert module_grid(module, 0, [[7.0, 8.0, 9.0]], rows)[1].tolist() == [[7, 8, 0]]
+    assert module_grid(module, 1, [[7.0], [8.0]], rows)[0].tolist() == [7, 8]  # as a column too
     for wrong in ([7.0], [[7.0]], [[[7.0, 8.0]]]):
         with pytest.raises(ValueError, match=r"grid must be vectors of shape \(G, 2\) of site 0"):
             module_grid(module, 0, wrong, rows)

@@ -59,6 +59,17 @@ def test_the_box_is_asked_for_the_points_of_the_fit_and_for_others():
         explain.distil(predict, x[:1])
 
 
+def test_where_fresh_points_are_all_predicted_alike_the_error_is_in_its_own_units():
+    x, asked = np.random.default_rng(0).random((30, 2)), []
+
+    def predict(rows):
+        asked.append(rows)
+        return rows[:, 0] if len(asked) == 1 else np.zeros(len(rows))
+
+    found = explain.distil(predict, x, rows=40, fresh=10, effort="quick")
+    assert float(found.error) == pytest.approx(np.sqrt((found.model.predict(asked[1]) ** 2).mean()))
+
+
 def test_explanations_are_those_of_the_black_box(smooth):
     predict, found, x = smooth
     values = explain.shapley_values(found, x[:1], x[10:14])[0, :, 1]

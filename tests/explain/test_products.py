@@ -15,6 +15,7 @@ from restt.explain import (
     sobol_indices,
     top_interactions,
 )
+from restt.explain.products import Products
 from restt.explain.sweeps import MEMORY
 from tests.explain import brute
 
@@ -38,6 +39,13 @@ def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(MEMORY, name, value)
     for found, expected in zip(explained(), whole, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_products_are_read_on_the_scale_of_the_decision() -> None:
+    module = brute.random_module(3, products=4)
+    x, readout, offset = brute.random_rows(module, 5), torch.tensor([[2.0], [-1.0]]).double(), torch.tensor([7.0])
+    expected = brute.predictions(module, x) @ readout + offset
+    torch.testing.assert_close(Products.of(module, readout, offset.double())(x), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_large_one_is_pruned_within_its_bound() -> None:

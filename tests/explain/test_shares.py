@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from restt import ResTTRegressor
+from restt import ResTTClassifier, ResTTRegressor
 from restt.explain import GlobalExplanation, explain_global, variance_shares
 from tests.explain import brute
 from tests.explain.conftest import Fitted
@@ -90,9 +90,19 @@ def test_an_output_of_one_value_has_no_share_and_leaves_those_of_the_others():
     model = ResTTRegressor(effort="quick", random_state=0).fit(x, np.column_stack([x[:, 0], np.full(40, 7.0)]))
     found = variance_shares(model, terms=[0])
     assert found.of_terms[0] == pytest.approx([1.0, 0.0], abs=0.05)
+    assert found.rest[1] == 0
     assert found.term_errors.probability.tolist() == [[1.0, 0.0]]
     assert found.term_errors.std[0, 0] > 0
     assert found.term_errors.std[0, 1] == 0
+
+
+def test_each_class_has_errors_of_its_own_shares():
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    model = ResTTClassifier(effort="quick", random_state=0).fit(x, np.digitize(x[:, 0], [-0.5, 0.5]))
+    found = variance_shares(model, terms=[0]).term_errors
+    assert (found.probability > 0.99).all()
+    assert (found.std > 0).all()
+    assert len(set(found.std[0].tolist())) == 3
 
 
 def test_a_term_that_is_the_same_in_all_rows_has_no_share_of_its_own():
@@ -105,6 +115,7 @@ def test_a_term_that_is_the_same_in_all_rows_has_no_share_of_its_own():
 def test_a_global_explanation_is_one_table_that_fits_a_screen(model, whole):
     text = repr(whole)
     lines = text.splitlines()
+    assert lines[0].strip() == "Shares of the variance of transformed y (latent scale)"
     assert len(lines) == 1 + (10 + 3) + 3  # title, terms beside their head and sums, notes
     assert "first × second" in text
     assert "P(> 1 %)" in lines[1]

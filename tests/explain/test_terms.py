@@ -177,6 +177,8 @@ def test_wrong_use_is_refused() -> None:
         top_interactions(module)
     with pytest.raises(ValueError, match="k must be at least 1"):
         top_interactions(module, rows, k=0)
+    with pytest.raises(ValueError, match="nodes must be at least 1, got 0"):
+        top_interactions(module, rows, nodes=0)
     with pytest.raises(ValueError, match="max_order must be at least 1, got 0"):
         top_interactions(module, rows, max_order=0)
     with pytest.raises(ValueError, match="max_order must be at most 3, got 4"):

@@ -93,9 +93,16 @@ def test_values_and_orders_sum_to_the_predictions_on_both_scales(case):
     np.testing.assert_allclose(found.base + found.values.sum(1), wanted, atol=1e-10 * size)
     np.testing.assert_allclose(found.orders.sum(1), wanted, atol=1e-10 * size)
     np.testing.assert_allclose(latent.base + latent.values.sum(1), latent.predictions, atol=1e-9)
+    np.testing.assert_allclose(latent.orders.sum(1), latent.predictions, atol=1e-9 * np.abs(latent.predictions).max())
     if hasattr(model, "decision_function"):
         np.testing.assert_allclose(latent.predictions.squeeze(), model.decision_function(rows), atol=1e-9)
     assert found.on("latent") is latent
+
+
+def test_orders_that_were_left_out_have_no_part_in_the_others(case):
+    model, frame = case
+    whole, some = (explain_local(model, frame[:5], max_order=order).on("y").orders for order in (None, 3))
+    np.testing.assert_allclose(some, whole[:, :4], atol=1e-6 * np.abs(whole).max())
 
 
 @pytest.mark.parametrize("name", ["two_classes", "regressor"])

@@ -203,6 +203,9 @@ def test_catboosts_leaves_are_numbered_by_the_bits_of_their_splits():
     assert (ensemble.scale, ensemble.outputs) == ("y", ("y",))
     right = Trees.read(read_catboost(CatBoost("AsTrue"), "CatBoostRegressor"))
     assert right.predict(rows)[-1, 0] == 0.5 + 2 * (1 + 1)
+    assert trees.predict(rows[["j", "k", "a"]]).tolist() == trees.predict(rows).tolist()
+    model.feature_names_ = ("0", "1", "2")  # those of an array: the columns of a frame are taken by place
+    assert Trees.read(read_catboost(model, "CatBoostRegressor")).predict(rows).tolist() == trees.predict(rows).tolist()
     several = Trees.read(read_catboost(CatBoost(outputs=2), "CatBoostClassifier"))
     assert several.predict(rows)[1].tolist() == [0.5 + 2 * (3 + 1), 1.0 + 2 * (103 + 1)]
     with pytest.raises(TypeError, match=r"text or integers in columns of categories, got 1\.5"):

@@ -64,6 +64,8 @@ def test_numbers_are_rounded_and_levels_are_their_places():
     np.testing.assert_array_equal(coded, [[1, 0.1], [0, np.nan], [7, 1e300]])  # numbers are codes already
     with pytest.raises(ValueError, match="X has a missing value in column 'a', which"):
         numbers_of(table, ["k", "a"], True, missing=False, levels={0: ["u", "v", "z"]})
+    with pytest.raises(ValueError, match="X has a missing value in column 'a', which"):  # the first of two
+        numbers_of(np.array([[0, np.nan, np.nan]]), ["k", "a", "b"], True, missing=False)
     with pytest.raises(TypeError, match="X must hold numbers in column 'k'"):
         numbers_of(table, ["k", "a"], True)
 

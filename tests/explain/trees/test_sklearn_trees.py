@@ -6,6 +6,7 @@ import pytest
 from sklearn import ensemble, tree
 
 from restt import explain
+from restt.explain.trees.sklearn_trees import _set_bits
 from tests.explain.trees.rows import hard_rows, table
 
 REGRESSORS = {
@@ -88,6 +89,10 @@ def test_categories_of_histogram_boosting():
     model = ensemble.HistGradientBoostingRegressor(max_iter=20, categorical_features=[5]).fit(numbers, y)
     rows = np.concatenate([numbers, np.column_stack([x, np.arange(len(x)) % 9])])
     np.testing.assert_allclose(explain.from_trees(model).predict(rows)[:, 0], model.predict(rows), atol=1e-12)
+
+
+def test_words_of_bits_hold_32_categories_each():
+    assert _set_bits(np.array([1 | 1 << 31, 0b10])).tolist() == [0, 31, 33]
 
 
 def test_columns_by_name():
