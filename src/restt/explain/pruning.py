@@ -91,7 +91,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
         smaller = original.smaller_bond()
         if smaller is not None:
             module, way_taken = smaller, "bond"
-    if isinstance(subject.module, ResTT) and subject.sites > 1 and way in ("auto", "topology"):
+    if isinstance(subject.module, ResTT) and way in ("auto", "topology"):
         fewer, drops = original.smaller_topology()
         if drops and _size(fewer) < _size(module):
             module, way_taken, dropped = fewer, "topology", drops

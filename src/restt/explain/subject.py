@@ -314,7 +314,7 @@ def _decision(estimator: Any, module: ResTT | DiagonalTT) -> tuple[Tensor, Tenso
     if hasattr(target, "classes"):
         classes = tuple(map(str, target.classes.tolist()))
         readout = eye / target.temperature
-        if len(classes) == 2 and module.outputs == 2:  # decision_function: the second's log-odds
+        if len(classes) == 2:  # decision_function: the second's log-odds
             readout, classes = readout[:, 1:] - readout[:, :1], classes[1:]
         return readout, eye.new_zeros(readout.shape[1]), classes
     scale, mean = (torch.as_tensor(value).to(eye).reshape(-1) for value in (target.scale, target.mean))
