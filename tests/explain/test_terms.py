@@ -145,6 +145,12 @@ def test_small_terms_are_listed_where_there_is_room(kind: str, size: float) -> N
     assert float(found.variances[0, 1, 2]) == pytest.approx(size**2)
 
 
+@pytest.mark.parametrize("kind", ["dense", "diagonal"])
+@pytest.mark.parametrize("unit", [1.0, 1e8])
+def test_as_many_terms_are_listed_in_every_unit(kind: str, unit: float) -> None:
+    assert len(searched(kind, {(0, 1, 2): unit, (0, 3): unit}, k=15).variances) == 15
+
+
 def test_fewer_terms_than_asked_for() -> None:
     module = brute.random_module(sites=2)
     found = top_interactions(module, brute.random_rows(module, 5), k=10)

@@ -45,7 +45,7 @@ class Search:
     @property
     def threshold(self) -> float:
         """The variance that a term must exceed to be listed."""
-        return self.best[-1] if len(self.best) == self.k else -1.0
+        return self.best[-1] if len(self.best) == self.k else -np.inf
 
 
 def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int = NODES) -> Search:
