@@ -306,4 +306,4 @@ class ResTT(nn.Module):
 
 def _on_host() -> AbstractContextManager[Any]:
     """Make tensors on the host, also within a ``with torch.device(…):`` block."""
-    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    return nullcontext() if torch.empty(0).is_cpu else torch.device("cpu")

@@ -32,13 +32,13 @@ def test_in_front_of_a_model(feature_map):
     assert list(feature_map.parameters()) == []
 
 
-def test_hats_in_a_graph_of_torchs_own_exporter():
+def test_hats_in_a_graph_of_torchs_own_exporter(tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    hat, file = Hat(4).fit(ROWS).eval(), io.BytesIO()
+    hat, file = Hat(4).fit(ROWS).eval(), tmp_path / "hat.onnx"
     with warnings.catch_warnings(action="ignore"):
         torch.onnx.export(hat, (ROWS,), file, dynamo=True, verbose=False)
-    session = runtime.InferenceSession(file.getvalue())
+    session = runtime.InferenceSession(file)
     (found,) = session.run(None, {session.get_inputs()[0].name: ROWS.flip(0).numpy()})
     torch.testing.assert_close(torch.from_numpy(found), hat(ROWS.flip(0)))
 
