@@ -49,6 +49,7 @@ TORCHS_WARNINGS = (
     "default:The .grad attribute of a Tensor that is not a leaf:UserWarning",
     "default:Attempted to insert a get_attr Node:UserWarning",
     "default:Node :UserWarning",
+    "default:Additional :UserWarning",
 )
 # Old packages warn of what newer ones beneath them have changed.
 OLD_WARNINGS = ("default::DeprecationWarning", "default::PendingDeprecationWarning", "default::FutureWarning")
