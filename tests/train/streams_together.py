@@ -76,7 +76,6 @@ def main(rank: int, size: int, folder: Path) -> None:
     found["shorter"] = refused(lambda: trained(odd["shorter"]))
     found["page"] = refused(lambda: fitted(odd["page"]))
     torch.save(found, folder / f"streams-{rank}.pt")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -103,7 +103,6 @@ def main(scene: str, rank: int, size: int, folder: Path) -> None:
     torch.save(found, folder / f"{scene}-{rank}.pt")
     if scene == "begun":
         saved_training(folder / "killed", killed=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
